@@ -19,6 +19,7 @@ class Settings:
         payload_bytes_max: the largest payload accepted.
         waiting_max: how many messages all queues together may hold; None for no limit.
         waiting_bytes_max: how many bytes of payload they may hold; None for no limit.
+        disk_reserve_bytes: how many bytes of the disk new messages may not use; an eighth of the disk if that is less.
         waiters_max: how many consumers may wait at the same time.
         cache_bytes_max: how many bytes of bodies are kept in memory.
         answer_bytes_max: how many bytes of payload one lease or peek returns, about: the last message may exceed it.
@@ -28,11 +29,14 @@ class Settings:
         segment_events: how many events a segment of the journal has when it is sealed.
         segment_ms: how old a segment is when it is sealed, if it has fewer events.
         cycle_events_max: about how many events of requests, and how many leases, one commit holds; more wait.
+        hook_queue_ms_max: about how long the scripts of one queue run in one cycle; remaining messages wait in order.
+        hook_cycle_ms_max: about how long all scripts run in one cycle.
     """
 
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
-    waiting_max: int | None = None
-    waiting_bytes_max: int | None = None
+    waiting_max: int | None = 4_000_000  # 1.8 to 4.2 GB of memory
+    waiting_bytes_max: int | None = 256 * 1024 * _MEBIBYTE
+    disk_reserve_bytes: int = 256 * _MEBIBYTE
     waiters_max: int = 4096
     cache_bytes_max: int = 64 * _MEBIBYTE
     answer_bytes_max: int = 64 * _MEBIBYTE
@@ -42,6 +46,8 @@ class Settings:
     segment_events: int = 250_000
     segment_ms: int = 10 * 60_000
     cycle_events_max: int = 1_000
+    hook_queue_ms_max: int = 5
+    hook_cycle_ms_max: int = 10
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

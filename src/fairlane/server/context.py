@@ -29,9 +29,11 @@ from fairlane.server.rate_limits import RateLimits
 from fairlane.server.refusals import RefusalLog
 from fairlane.server.tracing.spans import Spans
 from fairlane.server.waiters import CallerWaits
+from fairlane.server.watchdog import Watchdog
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERB_OF
 from fairlane.verbs.verb import Reply, Request, Verb
+from fairlane.wire.headers import FORWARDED
 
 Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
 OwnVerb: TypeAlias = Callable[[Any, Caller], Coroutine[Any, Any, Answer]]
@@ -54,6 +56,7 @@ class ServerContext:
         reports: Path | None = None,
         metrics_queues_max: int = QUEUES_MAX,
         metrics_keys_max: int = KEYS_MAX,
+        watchdog: Watchdog | None = None,
     ) -> None:
         observed = gateway.observed
         self.gateway = gateway
@@ -73,7 +76,12 @@ class ServerContext:
         self.waiters = CallerWaits(self.limits.waiters_per_caller_max)
         """What each caller waits for."""
         self.tally = CallCounts()
-        self.metrics = Metrics(observed, queues_max=metrics_queues_max, keys_max=metrics_keys_max)
+        self.metrics = Metrics(
+            observed,
+            watchdog=watchdog if watchdog is not None else Watchdog(),
+            queues_max=metrics_queues_max,
+            keys_max=metrics_keys_max,
+        )
         rate = self.limits.requests_per_second
         self.rates = None if rate is None else RateLimits(rate, self.limits.requests_burst, now_ms=observed.now_ms)
         """Limits how often each caller may ask; None without a limit."""
@@ -240,13 +248,18 @@ class ServerContext:
     def caller(self, headers: Headers, scope: Scope) -> Caller:
         """Return who makes a request over HTTP or opens a stream, and count its connection against that caller.
 
+        A node of this cluster asks in the name of a caller, whose API key is checked as if the caller had come itself.
+        No one else may use the header of nodes; after this it can be relied on.
+
         Raises:
             Unauthenticated: an API key is required, and the request has none that is valid.
             RateLimited: too many requests from its address had no valid API key.
             TooManyConnections: the caller has too many connections.
-            Forbidden: the request comes from a page of another site; see ``origins``.
+            Forbidden: the request comes from a page of another site (see ``origins``), or pretends to come from a node.
             InvalidArgument: it names several hosts.
         """
+        if FORWARDED in headers and not self.gateway.is_node(headers[FORWARDED]):
+            raise Forbidden(f"Only nodes of this cluster may send {FORWARDED.decode()}.")
         if len(headers) != len(scope["headers"]):
             check_host_once(scope["headers"])
         connection: OpenConnection | None = scope.get(SCOPE_KEY)

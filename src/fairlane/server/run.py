@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import socket
+import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import replace
@@ -25,9 +26,11 @@ from fairlane.assembly import BrokerConfig, open_async_broker
 from fairlane.cluster.gateway import ClusterGateway
 from fairlane.cluster.node import Node
 from fairlane.errors import InvalidArgument
+from fairlane.files import restrict, write_secret
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.local import LocalGateway
 from fairlane.gateway.protocol import Gateway
+from fairlane.logs import set_up_logs
 from fairlane.server.addresses import networks_of
 from fairlane.server.api_keys import ApiKeys
 from fairlane.server.cluster_node import hand_over, joined, opened_gateway, share_api_keys
@@ -35,11 +38,11 @@ from fairlane.server.context import ServerContext
 from fairlane.server.descriptors import fit
 from fairlane.server.http_server import HttpServer
 from fairlane.server.listener import address_of, listen, print_banner
-from fairlane.server.logs import set_up_logs
 from fairlane.server.origins import ANY_ADDRESS
 from fairlane.server.settings import MEMORY, ServerSettings, check, check_tls
 from fairlane.server.shutdown import drain
 from fairlane.server.tracing.spans import Spans
+from fairlane.server.watchdog import Watchdog, watching
 from fairlane.verbs.keys import CreateKey, Grant
 
 STORE: Final = "store"
@@ -61,8 +64,19 @@ def serve(settings: ServerSettings, *, echo: Callable[[str], None] | None = None
     check(settings)
     check_tls(settings)
     set_up_logs(settings.log_format, settings.log_level)
+    os.umask(0o077)  # for RocksDB's files, too: messages and keys are for the owner of the process alone
+    _protect_secrets(settings)
     _keep_memory()
     _run(_serve(settings, echo if echo is not None else _print))
+
+
+def _protect_secrets(settings: ServerSettings) -> None:
+    """Take away other users' access to the file of the first API key, and warn of a TLS key that everybody can read."""
+    first_key = Path(settings.data).expanduser() / FIRST_KEY_FILE
+    if first_key.is_file() and not first_key.is_symlink() and restrict(first_key):
+        _log.warning("Other users could read %s. Replace this API key: create another, then revoke it.", first_key)
+    if settings.tls_key is not None and Path(settings.tls_key).stat().st_mode & stat.S_IROTH:
+        _log.warning("Every user of this machine can read the TLS key %s. Run: chmod o= %s", *[settings.tls_key] * 2)
 
 
 def _keep_memory() -> None:
@@ -96,9 +110,9 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
 async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
     limits, first_reserved = fit(settings.limits, listeners=1 if settings.grpc_port is None else 2)
     settings = replace(settings, limits=limits)
-    with listen(settings) as listener:
-        async with _opened(settings, listener) as gateway:
-            context = await _server_context(gateway, settings, echo)
+    with listen(settings) as listener, watching() as watchdog:
+        async with _opened(settings, listener, watchdog) as gateway:
+            context = await _server_context(gateway, settings, echo, watchdog)
             server = HttpServer(context, settings, listener, first_reserved=first_reserved)
             node = gateway.member if isinstance(gateway, ClusterGateway) else None
             if node is not None:
@@ -116,11 +130,13 @@ async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _opened(settings: ServerSettings, listener: socket.socket) -> AsyncIterator[LocalGateway | ClusterGateway]:
+async def _opened(
+    settings: ServerSettings, listener: socket.socket, watchdog: Watchdog
+) -> AsyncIterator[LocalGateway | ClusterGateway]:
     """Open the broker of a server on its own, or join the cluster."""
     if settings.node is not None:
         async with (
-            joined(settings, address_of(settings, listener)) as node,
+            joined(settings, address_of(settings, listener), watchdog) as node,
             opened_gateway(node, settings) as gateway,
         ):
             yield gateway
@@ -175,7 +191,9 @@ def _reports_of(settings: ServerSettings) -> Path | None:
     return None if settings.reports is None else Path(settings.reports).expanduser()
 
 
-async def _server_context(gateway: Gateway, settings: ServerSettings, echo: Callable[[str], None]) -> ServerContext:
+async def _server_context(
+    gateway: Gateway, settings: ServerSettings, echo: Callable[[str], None], watchdog: Watchdog
+) -> ServerContext:
     keys = ApiKeys(gateway.observed, is_required=settings.requires_auth)
     await keys.load()
     if keys.is_required and not len(keys):
@@ -189,6 +207,7 @@ async def _server_context(gateway: Gateway, settings: ServerSettings, echo: Call
         reports=_reports_of(settings),
         metrics_queues_max=settings.metrics_queues_max,
         metrics_keys_max=settings.metrics_keys_max,
+        watchdog=watchdog,
     )
 
 
@@ -217,8 +236,7 @@ async def _create_first_key(keys: ApiKeys, settings: ServerSettings, echo: Calla
 def _write_secret(folder: Path, key: str) -> Path:
     file = folder.expanduser() / FIRST_KEY_FILE
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:
-        written.write(key + "\n")
+    write_secret(file, key + "\n")
     return file
 
 

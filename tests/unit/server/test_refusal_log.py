@@ -11,8 +11,8 @@ import pytest
 
 from fairlane.errors import FairlaneError, InternalError, InvalidArgument, RouteNotFound
 from fairlane.gateway.caller import ANYBODY, Caller
+from fairlane.logs import LineFormatter
 from fairlane.server.limits import CallLimits
-from fairlane.server.logs import JsonLines, TextLines
 from fairlane.server.refusals import RefusalLog
 from fairlane.testing.clock import FakeClock
 from fairlane.verbs.keys import Grant
@@ -31,7 +31,7 @@ def record_of(text: str, **fields: Any) -> logging.LogRecord:
 
 def test_a_text_line_is_one_line_without_control_characters() -> None:
     """Newlines, escape sequences and separators from the network appear escaped, in the event and in its fields."""
-    line = TextLines().format(record_of(FORGED, caller="ann\nbob", address="\x1b[31m"))
+    line = LineFormatter(is_json=False).format(record_of(FORGED, caller="ann\nbob", address="\x1b[31m"))
     assert line.isprintable()
     assert r"/v1/x\n2026-01-01" in line
     assert r"well\x1b[2J\x7f\u2028\x85 was refused caller=ann\nbob address=\x1b[31m" in line
@@ -42,19 +42,19 @@ def test_a_traceback_can_not_look_like_an_event() -> None:
     record = record_of("x")
     error = ValueError(FORGED)
     record.exc_info = (type(error), error, None)
-    first, *rest = TextLines().format(record).split("\n")
+    first, *rest = LineFormatter(is_json=False).format(record).split("\n")
     assert first.endswith("x was refused")
     assert all(line.startswith("  | ") and line.isprintable() for line in rest)
 
 
-@pytest.mark.parametrize("lines", [TextLines(), JsonLines()])
-def test_a_line_has_a_bounded_length(lines: logging.Formatter) -> None:
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_line_has_a_bounded_length(is_json: bool) -> None:
     """A long path is cut, and the line says how long it was."""
-    line = lines.format(record_of("x" * 60_000, caller="y" * 60_000))
+    line = LineFormatter(is_json=is_json).format(record_of("x" * 60_000, caller="y" * 60_000))
     assert len(line) < 3_000
     assert "... (60012 characters)" in line
     assert "... (60000 characters)" in line
-    if isinstance(lines, JsonLines):
+    if is_json:
         assert msgspec.json.decode(line)["event"].startswith("xxx")
 
 
@@ -80,7 +80,7 @@ def test_a_flood_of_refusals_is_summed_up(caplog: pytest.LogCaptureFixture) -> N
             noted.note("10.0.0.1", what="GET " + "x" * 60_000)
         noted.note("10.0.0.1", error=InvalidArgument("No."))
         assert len(caplog.records) == 10
-        assert sum(len(TextLines().format(record)) for record in caplog.records) < 5_000
+        assert sum(len(LineFormatter(is_json=False).format(record)) for record in caplog.records) < 5_000
         [(seconds, summarise)] = noted.later
         summarise()
     last = caplog.records[-1]
@@ -191,7 +191,7 @@ def test_a_caller_without_a_name_is_left_out(caplog: pytest.LogCaptureFixture) -
     with caplog.at_level(logging.INFO, "fairlane.access"):
         log.note("stats", RouteNotFound("No."), caller=Caller("ann"), address=None)
     assert (
-        TextLines()
+        LineFormatter(is_json=False)
         .format(caplog.records[0])
         .endswith("stats was refused: route_not_found code=route_not_found caller=ann")
     )

@@ -27,16 +27,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TypeVar
 
-from fairlane.broker.cycle import Cycle
+from fairlane.broker.calls import run_call
+from fairlane.broker.cycle import Cycle, O
+from fairlane.broker.disk_reserve import GROWING
 from fairlane.broker.engine.expiry import expire, remove
 from fairlane.broker.engine.life import EngineLife
 from fairlane.broker.engine.replies import (
     guarded,
 )
 from fairlane.broker.engine.state import RUNNING, Event, State, after
-from fairlane.broker.hook_calls import run_call
 from fairlane.broker.measurements import COMMITS_KEPT
 from fairlane.broker.requests import Attach, Call, HandOut, Read, Submission, Waiter
 from fairlane.broker.waiting.claims import serve_claims, take_claim
@@ -54,8 +54,6 @@ from fairlane.verbs.batches import MakeClaim, Stage
 from fairlane.verbs.leases import Ack
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.verb import Reply, Request
-
-O = TypeVar("O")  # noqa: E741 - the outcome
 
 _log = logging.getLogger("fairlane.broker")
 _RETRY_MS, _RETRY_MS_MAX = 5, 1_000
@@ -84,10 +82,14 @@ class Engine(EngineLife):
             self._refuse_inbox(self._fenced_by)
         elif self.state in (State.NEW, State.DOWN):
             self._reopen()
-        now_ms = self.time.advance(self._clock.now_ms())
+        now_ms = self.time.advance()
+        if now_ms >= self.reserve.due_ms or self.reserve.due_bytes <= 0:
+            self.reserve.look(now_ms)
         cycle = Cycle(now_ms, self.ledger.next_sequence)
         if self.state not in RUNNING:
             return cycle
+        if self.hook_calls.cycle_ns:
+            self.hook_calls.begin_cycle()
         try:
             self._run(cycle)
         except Exception as error:  # noqa: BLE001 - whatever it is, memory can't be trusted: see the theory above
@@ -107,6 +109,8 @@ class Engine(EngineLife):
         if cycle.now_ms >= self._due_ms:
             expire(self, cycle, leases_max=self.settings.cycle_events_max)
         queues, consumers.unserved = consumers.unserved, {}
+        if self.script_lines.lines:
+            self._continue_scripts(cycle)
         if self.inbox:
             self._take_requests(cycle, queues)
         if self.producers.waiting:
@@ -126,6 +130,24 @@ class Engine(EngineLife):
             housekeeper.tend(self, cycle)
         cycle.dropped, self.ledger.dropped = self.ledger.dropped, []
         self._due_ms = self.schedule.settle_events()
+
+    def _continue_scripts(self, cycle: Cycle) -> None:
+        """Go on with what waits for script time, before the requests that have come since."""
+        for work in self.script_lines.heads():
+            cycle.current = work.call
+            try:
+                if not work.advance(self, cycle):
+                    continue
+                self.script_lines.remove(work)
+                if work.reply is None:
+                    cycle.own.append(work.call)
+                work.decide(self, cycle)
+            except _ApplyFailed:
+                raise
+            except Exception as error:  # noqa: BLE001 - a bug of ours: nothing was applied, so the others go on
+                self.script_lines.remove(work)
+                cycle.answer(work.reply, self._internal_error(error))
+        cycle.current = None
 
     def _take_requests(self, cycle: Cycle, queues: dict[str, None]) -> None:
         """Take requests while the cycle has capacity; the first always, whatever time has done in this cycle."""
@@ -148,7 +170,9 @@ class Engine(EngineLife):
     def _take(self, submission: Submission, cycle: Cycle, queues: dict[str, None]) -> None:
         if isinstance(submission, Call):
             kind = type(submission.request)
-            if kind is Enqueue:
+            if self.reserve.is_short and kind in GROWING:
+                cycle.answer(submission.reply, self.reserve.refusal())
+            elif kind is Enqueue:
                 self.producers.take(self, submission, cycle)
             elif kind is Ack:  # the most frequent one that no hook is asked about
                 cycle.answer(submission.reply, self.execute(submission.request, cycle))
@@ -157,7 +181,7 @@ class Engine(EngineLife):
             elif kind is MakeClaim:
                 take_claim(self, submission, cycle)
             else:
-                cycle.answer(submission.reply, run_call(self, submission, cycle))
+                run_call(self, submission, cycle)
         elif isinstance(submission, Waiter):
             if not submission.reply.done():
                 self.consumers.admit(self, submission, cycle)
@@ -223,6 +247,7 @@ class Engine(EngineLife):
         size = len(page)
         for _, data in cycle.bodies:
             size += len(data)
+        self.reserve.due_bytes -= size
         events = ledger.next_sequence - cycle.sequence - cycle.skipped
         self.metrics.written = (events, size, perf_counter() - begun)
 

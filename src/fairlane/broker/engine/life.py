@@ -12,7 +12,9 @@ from time import perf_counter
 from typing import Any
 
 from fairlane.broker.bodies import Bodies
+from fairlane.broker.calls import set_hooks
 from fairlane.broker.cycle import Cycle
+from fairlane.broker.disk_reserve import DiskReserve
 from fairlane.broker.engine.housekeeping import CARRY_FLOOR, Housekeeper
 from fairlane.broker.engine.recovery import Undelivered, recover
 from fairlane.broker.engine.replies import (
@@ -24,13 +26,15 @@ from fairlane.broker.engine.replies import (
     send_away_from,
 )
 from fairlane.broker.engine.state import RUNNING, Event, State, after
-from fairlane.broker.hook_calls import HookCalls, set_hooks
+from fairlane.broker.hook_calls import HookCalls
 from fairlane.broker.measurements import EngineMetrics
 from fairlane.broker.requests import Attach, AttachedConsumer, Call, NoReply, Submission
 from fairlane.broker.settings import Settings
+from fairlane.broker.steady_time import BrokerTime
 from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.broker.waiting.producers import WaitingEnqueues
 from fairlane.broker.waiting.redrives import Redrives
+from fairlane.broker.waiting.script_lines import ScriptLines
 from fairlane.broker.waiting.sinks import WaitingSinks
 from fairlane.core.ledger import Ledger, Limits, Message
 from fairlane.core.schedule import Schedule
@@ -38,6 +42,7 @@ from fairlane.errors import Closed, FairlaneError, StoreFailed, StoreFenced
 from fairlane.journal.records import AnyRecord
 from fairlane.model.message import Delivery, Receipt
 from fairlane.ports.clock import Clock
+from fairlane.ports.disk import Disk
 from fairlane.ports.entropy import Entropy
 from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Store
@@ -67,6 +72,7 @@ class EngineLife:
         hooks: Hooks,
         clock: Clock,
         entropy: Entropy,
+        disk: Disk | None = None,
         settings: Settings | None = None,
         carry_floor: int = CARRY_FLOOR,
         reopens: bool = True,
@@ -74,7 +80,6 @@ class EngineLife:
         self.settings = settings if settings is not None else Settings()
         self.store = store
         self.hooks = hooks
-        self._clock = clock
         self._carry_floor = carry_floor
         self._reopens = reopens
         self.state = State.NEW
@@ -89,12 +94,14 @@ class EngineLife:
         self.hand_out_taps: list[HandOutTap] = []
         self.metrics = EngineMetrics()
         self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
-        self.hook_calls = HookCalls(hooks, entropy, self.bodies)
+        self.hook_calls = HookCalls(hooks, entropy, self.bodies, self.settings)
+        self.script_lines = ScriptLines()
         self.consumers = WaitingConsumers(self.settings)
         self.producers = WaitingEnqueues()
         self._sinks = WaitingSinks()
         self.redrives = Redrives()
-        self.time = BrokerTime(clock.now_ms())
+        self.time = BrokerTime(clock)
+        self.reserve = DiskReserve(disk, self.settings.disk_reserve_bytes)
         self.ledger = Ledger()
         self.schedule = Schedule(self.ledger, 0)
         self._housekeeper = Housekeeper(self.ledger, self.settings)
@@ -112,7 +119,7 @@ class EngineLife:
         begun = perf_counter()
         self.bodies.clear()
         ledger, self._reserved = recover(self.store, limits)
-        self.time = BrokerTime(self._clock.now_ms(), not_before_ms=max(ledger.at_ms, self.now_ms()))
+        self.time.reach(ledger.at_ms)
         for name in self.ledger.queues.keys() - ledger.queues.keys():
             self.hooks.remove(name)
         for queue in ledger.queues.values():
@@ -140,6 +147,7 @@ class EngineLife:
                 self._abdicate(error)
             self.consumers.unserved = {}
             self._refuse_inbox(error)
+            refuse_all(self.script_lines.dismiss(), error)
 
     def _abdicate(self, error: StoreFenced) -> None:
         """Give up for good: the store is for another process to serve."""
@@ -147,6 +155,7 @@ class EngineLife:
         self.state = after(self.state, Event.FENCE)
         self._fenced_by = error
         refuse_everyone(self.consumers, self.producers, self._sinks, error)
+        refuse_all(self.script_lines.dismiss(), error)
 
     def _refuse_inbox(self, error: FairlaneError) -> None:
         """Refuse the requests of callers. What the broker asks of itself stays: no caller would repeat it."""
@@ -186,7 +195,7 @@ class EngineLife:
 
     def now_ms(self) -> int:
         """Return the broker's time."""
-        return self.time.at(self._clock.now_ms())
+        return self.time.now_ms()
 
     def next_event_at(self) -> int | None:
         """Return when a cycle is due without a request: a lease, delay, token or wait that ends. None for never."""
@@ -203,7 +212,7 @@ class EngineLife:
         at_ms = min(known) if known else None
         if not self._failures:
             return at_ms
-        if self.inbox or self.consumers.unserved:
+        if self.inbox or self.consumers.unserved or self.script_lines.lines:
             return self._retry_at_ms
         return None if at_ms is None else max(at_ms, self._retry_at_ms)
 
@@ -223,9 +232,9 @@ class EngineLife:
         return self.state in RUNNING and not self._failures
 
     def has_requests(self) -> bool:
-        """Return whether a cycle is due at once: for requests, or for waiters that the last cycle could not serve."""
+        """Return whether a cycle is due at once: for requests, or for what the last cycle had no time for."""
         if not self._failures:
-            return bool(self.inbox or self.consumers.unserved)
+            return bool(self.inbox or self.consumers.unserved or self.script_lines.lines)
         return any(submission.reply is not None for submission in self.inbox)  # the broker's own requests can wait
 
     def submit(self, submission: Submission) -> None:
@@ -253,12 +262,15 @@ class EngineLife:
         """Answer everyone who waits, and take no more requests. The store is still to be closed."""
         release_everyone(self.consumers, self.producers, self._sinks)
         self.state = after(self.state, Event.CLOSE)
-        refuse_all((submission.reply for submission in self.inbox), Closed("The broker has been closed."))
+        closed = Closed("The broker has been closed.")
+        refuse_all((submission.reply for submission in self.inbox), closed)
+        refuse_all(self.script_lines.dismiss(), closed)
         self.inbox.clear()
 
     def send_away(self, error: FairlaneError) -> None:
         """Refuse everyone who waits, and hand out nothing more. What has been leased stays leased."""
         send_away(self.consumers, error)
+        refuse_all(self.script_lines.dismiss(), error)
 
     def send_away_from(self, queue: str, error: FairlaneError) -> None:
         """Refuse everyone who waits at a queue, and end its consumers. What has been leased stays leased."""
@@ -268,28 +280,3 @@ class EngineLife:
         """End all consumers with the next cycle. What they hold goes back to its queue."""
         for consumer in self.consumers.all_attached():
             self.abandon(consumer)
-
-
-class BrokerTime:
-    """Time that never runs backwards, from a clock that may jump.
-
-    When the clock is set back, the broker's time goes on from where it was, ahead of the clock from then on. When the
-    clock is set forward, the broker's time follows: delays and leases that ended meanwhile have ended.
-    """
-
-    __slots__ = ("_ahead_ms", "_clock_ms")
-
-    def __init__(self, clock_ms: int, *, not_before_ms: int = 0) -> None:
-        self._clock_ms = clock_ms
-        self._ahead_ms = max(0, not_before_ms - clock_ms)
-
-    def at(self, clock_ms: int) -> int:
-        """Return the broker's time at an instant of the clock, without remembering that instant."""
-        return max(clock_ms, self._clock_ms) + self._ahead_ms
-
-    def advance(self, clock_ms: int) -> int:
-        """Return the broker's time at an instant of the clock, and never an earlier one from then on."""
-        if clock_ms < self._clock_ms:
-            self._ahead_ms += self._clock_ms - clock_ms
-        self._clock_ms = clock_ms
-        return clock_ms + self._ahead_ms
