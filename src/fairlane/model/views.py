@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -190,6 +190,9 @@ class HookTrial(msgspec.Struct, frozen=True, kw_only=True):
     elapsed_us: int
 
 
+BreakerCause: TypeAlias = Literal["faults", "time"]
+
+
 class HookStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of the scripts of one queue since the broker was opened."""
 
@@ -203,6 +206,8 @@ class HookStatistics(msgspec.Struct, frozen=True, kw_only=True):
     last_fault: str | None
     trips: int = 0
     """How often the breaker has opened."""
+    open_by: BreakerCause | None = None
+    """Why the breaker is open, if it is: ``faults`` in a row, or more script ``time`` than the queue's share."""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):

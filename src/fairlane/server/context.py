@@ -29,6 +29,7 @@ from fairlane.server.rate_limits import RateLimits
 from fairlane.server.refusals import RefusalLog
 from fairlane.server.tracing.spans import Spans
 from fairlane.server.waiters import CallerWaits
+from fairlane.server.watchdog import Watchdog
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERB_OF
 from fairlane.verbs.verb import Reply, Request, Verb
@@ -55,6 +56,7 @@ class ServerContext:
         reports: Path | None = None,
         metrics_queues_max: int = QUEUES_MAX,
         metrics_keys_max: int = KEYS_MAX,
+        watchdog: Watchdog | None = None,
     ) -> None:
         observed = gateway.observed
         self.gateway = gateway
@@ -74,7 +76,12 @@ class ServerContext:
         self.waiters = CallerWaits(self.limits.waiters_per_caller_max)
         """What each caller waits for."""
         self.tally = CallCounts()
-        self.metrics = Metrics(observed, queues_max=metrics_queues_max, keys_max=metrics_keys_max)
+        self.metrics = Metrics(
+            observed,
+            watchdog=watchdog if watchdog is not None else Watchdog(),
+            queues_max=metrics_queues_max,
+            keys_max=metrics_keys_max,
+        )
         rate = self.limits.requests_per_second
         self.rates = None if rate is None else RateLimits(rate, self.limits.requests_burst, now_ms=observed.now_ms)
         """Limits how often each caller may ask; None without a limit."""

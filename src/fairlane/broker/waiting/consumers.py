@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from fairlane.broker.calls import run_call
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.hook_calls import run_call
 from fairlane.broker.requests import Attach, AttachedConsumer, Call, HandOut, Waiter
 from fairlane.broker.settings import Settings
 from fairlane.broker.views.deliveries import deliveries_of
