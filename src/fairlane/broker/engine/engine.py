@@ -136,8 +136,6 @@ class Engine(EngineLife):
                 if not work.advance(self, cycle):
                     continue
                 self.script_lines.remove(work)
-                if work.reply is None:
-                    cycle.own.append(work.call)
                 work.decide(self, cycle)
             except _ApplyFailed:
                 raise
