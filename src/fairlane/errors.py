@@ -323,6 +323,13 @@ class Disconnected(UnavailableError):
     remedy = "Send the request again; give an enqueue a dedup id so that it counts once."
 
 
+class NodeInsecure(UnavailableError):
+    """The node that owns the queue does not use TLS, and this node sends no API key in clear text. Nothing was done."""
+
+    code = "node_insecure"
+    remedy = "Set up TLS for every node of the cluster, so that each advertises an https address."
+
+
 class QueueFull(UnavailableError):
     """The queue has reached its limit of messages or bytes. The message was not enqueued."""
 
@@ -366,6 +373,13 @@ class StoreFailed(UnavailableError):
         "Send the request again; give an enqueue a dedup id so that it counts once. "
         "Check the disk space and the health of the store."
     )
+
+
+class StoreFull(UnavailableError):
+    """The disk of the store is almost full. Nothing was changed; messages can still be leased and acknowledged."""
+
+    code = "store_full"
+    remedy = "Consume messages or free disk space, then send the request again; the broker needs no restart."
 
 
 class StoreLocked(UnavailableError):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fairlane.broker.engine import recovery
+from fairlane.broker.steady_time import BrokerTime
 from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.core import apply as apply_module
 from fairlane.core import queue_schedule as queue_schedule_module
@@ -196,7 +197,19 @@ def stage_into_the_queue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Schedule, "__init__", offering)
 
 
+def follow_the_wall_clock(patch: pytest.MonkeyPatch) -> None:
+    """A clock that is set forward ends leases and deadlines that have not ended."""
+    patch.setattr(BrokerTime, "_at", lambda self, _monotonic_ms: self._clock.now_ms())
+
+
+def forget_the_jump(patch: pytest.MonkeyPatch) -> None:
+    """A clock that was wrong when the broker started leaves the broker wrong for good."""
+    patch.setattr(BrokerTime, "_look", do_nothing)
+
+
 PLANTS: list[Plant] = [
+    follow_the_wall_clock,
+    forget_the_jump,
     forget_to_release_a_cap,
     forget_to_fence,
     forget_to_sync,

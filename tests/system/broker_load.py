@@ -32,7 +32,6 @@ from fairlane.errors import FairlaneError, MessageNotFound
 from fairlane.model.message import Delivery, MessageView, NewMessage, Receipt
 from fairlane.model.names import number_of
 from fairlane.model.policy import QueuePolicy
-from fairlane.ports.clock import Clock
 
 QUEUES = ("orders", "shipping")
 ALL_QUEUES = tuple(name for queue in QUEUES for name in (queue, f"{queue}.dlq"))
@@ -78,14 +77,14 @@ class CallLog:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._numbers = itertools.count(1)
-        self._clock: Clock = SystemClock()
+        self._now_ms = SystemClock().now_ms
 
-    def follow(self, clock: Clock) -> None:
-        """Use another clock: leases end by the broker's time, which is ahead of a clock that was set back."""
-        self._clock = clock
+    def follow(self, engine: Engine) -> None:
+        """Use the time of a broker: leases end by that, and not by the wall clock."""
+        self._now_ms = engine.now_ms
 
     def _write(self, **fields: Any) -> None:
-        os.write(self._file, json.dumps(fields | {"ms": self._clock.now_ms()}).encode() + b"\n")
+        os.write(self._file, json.dumps(fields | {"ms": self._now_ms()}).encode() + b"\n")
 
     def call(self, verb: str, ask: Callable[[], Fields], **asked: Any) -> Fields:
         """Make a call, with a line before and one after; an error is an answer too."""

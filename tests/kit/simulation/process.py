@@ -13,6 +13,7 @@ from fairlane.ports.store import Store
 from fairlane.testing.clock import FakeClock, SeededEntropy
 from tests.kit.auditor.auditor import Auditor
 from tests.kit.auditor.books import Violation, violated
+from tests.kit.auditor.clock import ClockRules
 from tests.kit.simulation.damage import DAMAGES, DamagedStore, try_damaged
 from tests.kit.simulation.hooks import SimulatedHooks
 from tests.kit.simulation.operators import Everybody
@@ -58,6 +59,7 @@ class SimulatedProcess:
         self._entropy = SeededEntropy(seed)
         self.disk = self.disk_type(self.chance)
         self.auditor = Auditor(self.disk, self.now_ms)
+        self.clock_rules = ClockRules(self.clock)
         self.settings = self.workload.settings()
         self.auditor.journal.settings = self.settings
         self._carry_floor = self.workload.one_of(5, 20, 100, 100_000)
@@ -131,6 +133,7 @@ class SimulatedProcess:
     def _turn(self) -> None:
         engine, death = self.engine, self.death
         turn = engine.begin()
+        self.clock_rules.check_turn(turn.now_ms)
         self._dies_at("before_write", death)
         try:
             if turn.records:
@@ -176,6 +179,7 @@ class SimulatedProcess:
                 self.note(f"  it can't open: {error!r:.80}")
             else:
                 self.disk.dies_at_page = None
+                self.clock_rules.note_start(self.auditor.books.at_ms)
                 self._try_damaged()
                 return
 
@@ -197,4 +201,4 @@ class SimulatedProcess:
         if draw.happens(0.02):
             jump_ms = draw.one_of(-3_600_000, -10_000, -50, 60_000, 3_600_000)
             self.note(f"the clock jumps by {jump_ms}")
-            self.clock.advance(jump_ms)
+            self.clock.jump(jump_ms)

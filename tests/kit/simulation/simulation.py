@@ -224,3 +224,12 @@ class Simulation(SimulatedProcess):
         if left or self.disk.kept_bodies():
             violated(f"not drained: messages {left}, bodies {sorted(self.disk.kept_bodies())}")
         self.auditor.check_fold(self.now_ms())
+        self._set_clock_right()
+
+    def _set_clock_right(self) -> None:
+        """Set the wall clock right, and check that no jump of the run has left a trace once time was slewed back."""
+        self.clock_rules.set_right()
+        for wait_ms in (1_000, 60_000, 11 * abs(self.clock.now_ms() - self.now_ms())):
+            self.clock.advance(wait_ms)
+            self.run_turns()
+        self.clock_rules.check_right(self.now_ms())

@@ -244,3 +244,25 @@ def test_trimming_many_pages_at_once_leaves_the_rest(tmp_path: Path) -> None:
         assert [page.sequence for page in store.pages(0)] == list(range(900, 1002))
     with opened(tmp_path) as store:
         assert [page.sequence for page in store.pages(0)] == list(range(900, 1002))
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_other_users_have_no_access(tmp_path: Path, caplog: pytest.LogCaptureFixture, *, exists: bool) -> None:
+    """Whatever the umask and the folder were, the folder is 0700, and a store that was open to others is closed."""
+    folder = tmp_path / "store"
+    before = os.umask(0)
+    try:
+        if exists:
+            folder.mkdir()
+        with opened(folder) as store:
+            store.write(commit_of(1, 1))
+            store.sync()
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o755)
+    with opened(folder):
+        pass
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert not [path for path in folder.rglob("*.sst") if path.stat().st_mode & 0o077]
+    assert f"Other users could read the store {folder}." in caplog.text

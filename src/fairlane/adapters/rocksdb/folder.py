@@ -23,7 +23,7 @@ from pathlib import Path
 from fairlane.adapters.rocksdb.high_water import FILE_NAME, HighWater, read_high_water
 from fairlane.adapters.rocksdb.survey import LogSurvey, Progress, survey_logs
 from fairlane.errors import InvalidArgument, StoreCorrupt, StoreDamaged, StoreFailed, StoreLocked
-from fairlane.files import replacing, sync_folder, unfinished_name
+from fairlane.files import replacing, restrict, sync_folder, unfinished_name
 
 FORMAT_VERSION = 1
 MARK = "FAIRLANE"
@@ -67,14 +67,17 @@ def claim_folder(folder: Path) -> None:
     """
     mark = folder / MARK
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if mark.exists():
             read_mark(folder)
+            if restrict(folder):
+                _log.warning("Other users could read the store %s. Its files are for their owner alone now.", folder)
         elif (folder / DATABASE).exists() or (folder / FILE_NAME).exists():
             raise StoreDamaged(f"{folder} has a database, but its mark {MARK} is missing.")
         elif any(entry != unfinished_name(mark) for entry in folder.iterdir()):
             raise InvalidArgument(f"{folder} is not empty and not a Fairlane store. Choose a new or empty folder.")
         else:
+            restrict(folder)
             write_mark(folder, is_made=False)
             sync_folder(folder.parent)  # the folder of the store may be new too
     except OSError as error:

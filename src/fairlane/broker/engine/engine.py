@@ -30,6 +30,7 @@ from time import perf_counter
 
 from fairlane.broker.calls import run_call
 from fairlane.broker.cycle import Cycle, O
+from fairlane.broker.disk_reserve import GROWING
 from fairlane.broker.engine.expiry import expire, remove
 from fairlane.broker.engine.life import EngineLife
 from fairlane.broker.engine.replies import (
@@ -81,7 +82,9 @@ class Engine(EngineLife):
             self._refuse_inbox(self._fenced_by)
         elif self.state in (State.NEW, State.DOWN):
             self._reopen()
-        now_ms = self.time.advance(self._clock.now_ms())
+        now_ms = self.time.advance()
+        if now_ms >= self.reserve.due_ms or self.reserve.due_bytes <= 0:
+            self.reserve.look(now_ms)
         cycle = Cycle(now_ms, self.ledger.next_sequence)
         if self.state not in RUNNING:
             return cycle
@@ -133,10 +136,12 @@ class Engine(EngineLife):
         for work in self.script_lines.heads():
             cycle.current = work.call
             try:
-                if not work.advance(self, cycle):
-                    continue
-                self.script_lines.remove(work)
-                work.decide(self, cycle)
+                if self.reserve.is_short and type(work.call.request) in GROWING:
+                    self.script_lines.remove(work)
+                    cycle.answer(work.reply, self.reserve.refusal())
+                elif work.advance(self, cycle):
+                    self.script_lines.remove(work)
+                    work.decide(self, cycle)
             except _ApplyFailed:
                 raise
             except Exception as error:  # noqa: BLE001 - a bug of ours: nothing was applied, so the others go on
@@ -165,7 +170,9 @@ class Engine(EngineLife):
     def _take(self, submission: Submission, cycle: Cycle, queues: dict[str, None]) -> None:
         if isinstance(submission, Call):
             kind = type(submission.request)
-            if kind is Enqueue:
+            if self.reserve.is_short and kind in GROWING:
+                cycle.answer(submission.reply, self.reserve.refusal())
+            elif kind is Enqueue:
                 self.producers.take(self, submission, cycle)
             elif kind is Ack:  # the most frequent one that no hook is asked about
                 cycle.answer(submission.reply, self.execute(submission.request, cycle))
@@ -240,6 +247,7 @@ class Engine(EngineLife):
         size = len(page)
         for _, data in cycle.bodies:
             size += len(data)
+        self.reserve.due_bytes -= size
         events = ledger.next_sequence - cycle.sequence - cycle.skipped
         self.metrics.written = (events, size, perf_counter() - begun)
 
