@@ -178,7 +178,7 @@ class WaitingConsumers:
         for queue in executor.schedule.touched():
             queues[queue] = None
         interrupted: list[str] = []
-        for queue in [name for name in queues if name in self.lines]:
+        for queue in executor.schedule.in_order([name for name in queues if name in self.lines]):
             if cycle.handed_out >= self._cycle_events_max:
                 self.unserved[queue] = None
                 continue

@@ -86,7 +86,7 @@ def _published(rows: list[Row]) -> Published:
 
 def _leased(rows: list[Row]) -> Leased:
     told = rows[0]["value"]
-    moves = [(move[0], move[1], move[2]) for move in json.loads(told)] if told else None
+    moves = [(move[0], move[1], move[2], move[3]) for move in json.loads(told)] if told else None
     picking = Picking(rows[0]["asked"] or len(rows), moves=moves)
     return Leased(rows[0]["sequence"], rows[0]["queue"], _numbers(rows), 0, None, picking)
 
