@@ -27,8 +27,7 @@ from benchmarks.server import server
 from fairlane.client import Client, NewMessage
 from fairlane.journal.arrow import SCHEMA
 from fairlane.spark import spark_session
-from fairlane.spark.source.layout import laid_out, layout, spark_schema
-from fairlane.spark.source.message_columns import DELIVERIES
+from fairlane.spark.source.message_columns import DELIVERIES, laid_out, layout, spark_schema
 
 PAYLOAD = b"x" * 1024
 TENANTS = 50

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from fairlane.assembly import AsyncBroker, BrokerConfig, open_async_broker
-from fairlane.broker.frontends.aio import AsyncDeliveries
+from fairlane.broker.frontends.deliveries import AsyncDeliveries
 from fairlane.client.tracing import current_trace
-from fairlane.client.transport.protocol import Reply, Sink
+from fairlane.client.transport.protocol import Sink
 from fairlane.errors import Closed, FairlaneError, QueueNotFound
 from fairlane.gateway.caller import ANYBODY
 from fairlane.gateway.context import PLAIN, CallContext
 from fairlane.gateway.local import LocalGateway
 from fairlane.model.message import Delivery
 from fairlane.server.context import ServerContext
-from fairlane.verbs.verb import Request, Shape
+from fairlane.verbs.verb import Reply, Request, Shape
 from fairlane.wire.frames import Consume
 
 

@@ -192,6 +192,16 @@ class PayloadTooLarge(RequestError):
     remedy = "Store large data elsewhere and send a reference, or raise payload_bytes_max."
 
 
+class RequestTooLarge(RequestError):
+    """A request has more bytes or items than the server reads."""
+
+    code = "request_too_large"
+    remedy = (
+        "Send less in one request. Send large JSON as application/msgpack, or one payload as application/octet-stream; "
+        "otherwise raise the setting that the cause names."
+    )
+
+
 class ReaderNotFound(RequestError):
     """No journal reader is registered under this name."""
 
@@ -324,7 +334,14 @@ class TooManyWaiters(UnavailableError):
     """The limit of consumers that wait at the same time is reached. This one was refused."""
 
     code = "too_many_waiters"
-    remedy = "Retry later, or raise waiters_max."
+    remedy = "Retry later, wait with fewer consumers, or raise the limit that the error names."
+
+
+class TooManyConnections(UnavailableError):
+    """The limit of open connections is reached. The request was not read."""
+
+    code = "too_many_connections"
+    remedy = "Retry later, close connections that are not needed, or raise the limit that the error names."
 
 
 class RateLimited(UnavailableError):

@@ -8,7 +8,7 @@ import pytest
 
 from fairlane.errors import StoreFenced, StoreLocked
 from fairlane.ports.store import Extent
-from fairlane.testing.store_samples import commit_of, page_of
+from fairlane.testing.store_contract import commit_of, page_of
 from tests.kit.servers.stores import PostgresServer, S3Server
 from tests.kit.waiting import wait_until
 

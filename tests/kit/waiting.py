@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 
-PATIENCE_S = 20.0
+PATIENCE_S = 180.0
+"""Long enough for a machine that is busy with something else: it passes only if something hangs."""
 _POLL_S = 0.02
 
 
-def wait_until(is_so: Callable[[], bool], *, what: str, patience_s: float = 60.0) -> None:
+def wait_until(is_so: Callable[[], bool], *, what: str, patience_s: float = PATIENCE_S) -> None:
     """Wait until a condition holds.
 
     Raises:

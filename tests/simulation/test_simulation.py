@@ -62,6 +62,17 @@ def test_the_command_tells_a_line_a_seed(capsys: pytest.CaptureFixture[str]) -> 
     assert "crashes=" in lines[0]
 
 
+def test_the_command_prints_random_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --random it runs that many seeds of its own choice, and prints each so that it can be run again."""
+    assert main(["--random", "2", "--steps", "20"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    seeds = [line.partition(" ")[0].removeprefix("seed=") for line in lines[:2]]
+    assert seeds[0] != seeds[1]
+    assert main(["--seed", seeds[0], "--steps", "20"]) == 0
+    again = capsys.readouterr().out.splitlines()
+    assert again[0].partition(" seconds=")[0] == lines[0].partition(" seconds=")[0]
+
+
 def test_the_command_shows_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
     """With --verbose it also prints the trace."""
     assert main(["--seed", "3", "--steps", "5", "--verbose"]) == 0

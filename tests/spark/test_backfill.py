@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 
 from fairlane.client import Client
 from fairlane.errors import InvalidArgument, QueueNotFound
-from fairlane.spark.bulk.backfill import Backfill, Progress, forget_rows, run_backfill
-from fairlane.spark.bulk.row_source import Rows
+from fairlane.spark.bulk.backfill import Backfill, Progress, Rows, forget_rows, run_backfill
 from fairlane.spark.source.server_address import ServerAddress
 from tests.spark.queues import address
 from tests.system.server_process import ServerProcess

@@ -19,8 +19,7 @@ from fairlane.spark.source.data_source import FairlaneDataSource
 from fairlane.spark.source.journal_server import ServerJournal
 from fairlane.spark.source.options import journal_options
 from fairlane.spark.source.ranges import ReadRange
-from fairlane.spark.source.retries import Patience
-from fairlane.spark.source.server_address import ServerAddress
+from fairlane.spark.source.server_address import Patience, ServerAddress
 from tests.kit.waiting import until
 from tests.unit.client.nodes import nodes
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of

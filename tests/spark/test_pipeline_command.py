@@ -13,7 +13,7 @@ from fairlane.cli.main import cli
 from fairlane.errors import StoreCorrupt
 from fairlane.journal.segments import joined, without
 from fairlane.spark.pipeline.manifest import MANIFEST, Manifest, Swap, read_manifest, write_manifest
-from fairlane.spark.pipeline.segments import new_segments
+from fairlane.spark.pipeline.source import new_segments
 
 
 def test_status_tells_how_far_the_tables_are(tmp_path: Path) -> None:

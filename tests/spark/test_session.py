@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from fairlane.errors import ExecutorMismatch, JavaNotFound
 from fairlane.spark import spark_session
 from fairlane.spark.executors import check_executors, check_versions, versions
-from fairlane.spark.java import find_java, make_java_home, version_of
+from fairlane.spark.session import find_java, make_java_home, version_of
 
 ONE_JOB = """
 import os

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fairlane.journal.arrow import SCHEMA
 from fairlane.journal.schema import EVENTS_VERSION, NAMES
-from fairlane.spark.source.layout import spark_schema
+from fairlane.spark.source.message_columns import spark_schema
 from fairlane.spark.tables.schemas import EVENTS
 from fairlane.spark.whatif.files import COLUMNS_READ, COLUMNS_UNUSED
 

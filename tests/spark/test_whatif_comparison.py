@@ -12,15 +12,13 @@ from pyspark.sql import SparkSession
 from fairlane.cli.main import cli
 from fairlane.errors import CandidateInvalid
 from fairlane.model.message import NewMessage
-from fairlane.spark.whatif.advice import advise
+from fairlane.spark.whatif.advice import advise, target_of
 from fairlane.spark.whatif.comparison import JOURNAL, Journal, compare
-from fairlane.spark.whatif.distribution import split
 from fairlane.spark.whatif.measures import MeasuredPeriod
 from fairlane.spark.whatif.page import page_of
 from fairlane.spark.whatif.reproduction import reproduce
 from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, sweep
-from fairlane.spark.whatif.targets import target_of
-from fairlane.spark.whatif.tasks import RunTask
+from fairlane.spark.whatif.tasks import RunTask, split
 from fairlane.testing.traffic import Traffic
 from fairlane.testing.traffic_drive import make_journal
 from tests.spark.whatif_journals import exported, stepped_broker

@@ -12,7 +12,7 @@ from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.broker.settings import Settings
 from fairlane.journal.arrow import to_batch
 from fairlane.journal.codec import Page, decode
-from fairlane.model.message import NewMessage
+from fairlane.model.message import Key, NewMessage
 from fairlane.ports.store import Commit
 from fairlane.spark.whatif.files import selected
 from fairlane.spark.whatif.reproduction import reproduce, reproduction_of
@@ -123,6 +123,9 @@ def test_hand_outs_of_messages_from_before_the_journal_are_skipped() -> None:
     assert new != old
 
 
+_KEYS: list[Key] = ["x", "y", ("z", "1"), ("z", "2")]
+
+
 class _SharedThrottles:
     """Random traffic in queues that share throttles, with all that can change who gets a token."""
 
@@ -154,7 +157,7 @@ class _SharedThrottles:
         throttles = chance.choice([("api",), ("api",), ("db",), ("api", "db"), ()])
         for _ in range(chance.randint(1, 4)):
             message = NewMessage(
-                fairness_key=chance.choice(["x", "y", ("z", "1"), ("z", "2")]),
+                fairness_key=chance.choice(_KEYS),
                 throttles=("own",) if queue == "alone" else throttles,
                 delay_ms=chance.choice([0, 0, 0, 40, 300]),
                 deadline_ms=chance.choice([None, None, 500, 3_000]),

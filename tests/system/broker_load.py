@@ -30,6 +30,7 @@ from fairlane.broker.frontends.threads import Broker
 from fairlane.broker.settings import Settings
 from fairlane.errors import FairlaneError, MessageNotFound
 from fairlane.model.message import Delivery, MessageView, NewMessage, Receipt
+from fairlane.model.names import number_of
 from fairlane.model.policy import QueuePolicy
 from fairlane.ports.clock import Clock
 
@@ -233,7 +234,8 @@ class Hand:
             messages = []
             for view in itertools.chain.from_iterable(found):
                 state, etag = (None, None) if view.state_etag is None else self._state_of(view)
-                messages.append([view.id, view.queue, name_in(view.payload), view.token, state, etag])
+                token = self._broker._engine.ledger.token_of(view.queue, number_of(view.id))  # no view shows it
+                messages.append([view.id, view.queue, name_in(view.payload), token, state, etag])
             return {"messages": messages, "config": self._broker.list_config("life:")}
 
         self._log.call("survey", ask)

@@ -15,7 +15,7 @@ from fairlane.client import AsyncClient, AsyncMessage, NewMessage, Retries
 from fairlane.client.transport.http import HttpTransport
 from fairlane.client.transport.websocket import WebSocketTransport
 from fairlane.errors import FairlaneError, LeaseMismatch, MessageNotFound, QueueElsewhere, QueueExists, QueueMoving
-from fairlane.verbs.methods.conversions import Leased
+from fairlane.verbs.methods.conversions import LeasedMessage
 from tests.kit.waiting import until, until_answered
 
 from .cluster_audit import Acked, Got, Log, Outcome, Sent, Throttle
@@ -257,7 +257,7 @@ class Load:
             for got in due:
                 await self._ack(client, got.queue, [got])
 
-    async def _ack(self, client: AsyncClient, queue: str, held: Sequence[Leased]) -> None:
+    async def _ack(self, client: AsyncClient, queue: str, held: Sequence[LeasedMessage]) -> None:
         asked = _now()
         results: Sequence[FairlaneError | None]
         try:

@@ -35,15 +35,19 @@ class ServerProcess:
     def start(self) -> None:
         """Start the server, and return once it listens."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
-        self.process = subprocess.Popen(
-            self._command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        self.process = self.popen(environ)
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if (found := _ADDRESS.search(line)) is not None:
                 self.scheme, self.address = found.groups()
                 return
         raise AssertionError(f"the server ended with {self.process.wait()}")
+
+    def popen(self, environ: dict[str, str]) -> subprocess.Popen[str]:
+        """Start the process."""
+        return subprocess.Popen(
+            self._command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
 
     def signal(self, number: int) -> None:
         """Send a signal."""
@@ -77,7 +81,13 @@ class ServerProcess:
 @contextmanager
 def serving(data: Path, *flags: str) -> Iterator[ServerProcess]:
     """Run a server while the context lasts."""
-    server = ServerProcess(data, *flags)
+    with running(ServerProcess(data, *flags)) as server:
+        yield server
+
+
+@contextmanager
+def running(server: ServerProcess) -> Iterator[ServerProcess]:
+    """Start a server that has been prepared, and end it with the context."""
     server.start()
     try:
         yield server

@@ -83,7 +83,8 @@ def test_the_messages_are_as_they_were(broker: SteppedBroker, picture: Picture) 
     wanted = {message["id"]: message for message in picture["messages"]}
     assert seen.keys() == wanted.keys()
     for message_id, message in wanted.items():
-        assert {field: seen[message_id][field] for field in message} == message
+        expected = {field: value for field, value in message.items() if field != "token"}  # which no view shows
+        assert {field: seen[message_id][field] for field in expected} == expected
 
 
 def test_what_was_done_is_gone(broker: SteppedBroker, picture: Picture) -> None:

@@ -53,7 +53,7 @@ def test_a_body_is_rejected_by_its_length_before_it_is_read(tmp_path: Path, kind
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 413")
     assert b"connection: close" in head.lower()
-    assert json.loads(body)["error"]["code"] == "payload_too_large"
+    assert json.loads(body)["error"]["code"] == "request_too_large"
 
 
 def test_a_body_without_a_length_is_rejected_at_the_limit(tmp_path: Path) -> None:

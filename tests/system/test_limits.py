@@ -7,44 +7,44 @@ from typing import Any
 
 import grpc
 import pytest
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import InvalidHandshake, InvalidStatus
 
 from fairlane.wire.grpc import broker_pb2
+from tests.kit.waiting import wait_until
 
 from .grpc_process import serving as serving_grpc
 from .server_process import ServerProcess, serving
 
 
 def test_connections_over_the_limit_are_rejected(tmp_path: Path) -> None:
-    """A connection over the limit is closed with 1013; when another leaves, a new one is accepted."""
+    """A connection over the limit is answered with 503; when another leaves, a new one is accepted."""
     with serving(tmp_path / "data", "--connections-max", "2") as server:
         first, second = server.stream(), server.stream()
         second.call("create_queue", queue="orders")
-        with second, server.stream() as third:
-            with pytest.raises(ConnectionClosed) as closed:
-                third.frame()
-            assert closed.value.rcvd is not None
-            assert closed.value.rcvd.code == 1013
+        with second:
+            with pytest.raises(InvalidStatus) as refused:
+                server.stream()
+            assert refused.value.response.status_code == 503
+            assert b"too_many_connections" in refused.value.response.body
             assert second.call("stats", queue="orders")["waiting"] == 0
-        first.close()
-        while not is_let_in(server):  # it takes a moment until the server has seen the others go
-            pass
+            first.close()
+            wait_until(lambda: is_let_in(server), what="the server has seen the other go")
 
 
 def is_let_in(server: ServerProcess) -> bool:
     """Return whether a new connection is served."""
-    with server.stream() as stream:
-        try:
+    try:
+        with server.stream() as stream:
             return bool(stream.call("stats", queue="orders"))
-        except ConnectionClosed:
-            return False
+    except (InvalidHandshake, OSError):
+        return False
 
 
 def test_subscriptions_over_the_limit_are_rejected(tmp_path: Path) -> None:
     """Over HTTP and gRPC a consumer over the limit gets too_many_waiters; when one leaves, another is accepted."""
     subscribe: dict[str, Any] = {"method": "POST", "url": "/queue/subscribe", "json": {"queue": "orders"}}
     opening = broker_pb2.ConsumeRequest(open=broker_pb2.ConsumeOpen(queue="orders"))
-    with serving_grpc(tmp_path / "data", "--connections-max", "2") as server, server.http() as http:
+    with serving_grpc(tmp_path / "data", "--waiters-per-caller-max", "2") as server, server.http() as http:
         http.post("/queues/create", json={"queue": "orders"})
         with http.stream(**subscribe) as one, server.called() as (brokers, _):
             assert one.status_code == 200

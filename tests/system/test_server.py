@@ -218,7 +218,7 @@ def test_an_oversized_stream_message_closes_only_its_connection(tmp_path: Path) 
             assert closed.value.rcvd.code == 1009
         with server.http() as http:
             answer = http.post("/queues/create", json={"queue": "x" * 2_000})
-            assert (answer.status_code, answer.json()["error"]["code"]) == (413, "payload_too_large")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
 
 
 def test_authentication(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_one_trace_goes_from_the_producer_through_two_workers(tmp_path: Path, re
             process = receiver.named("process orders")
             assert (process.service, process.trace_id, process.parent) == ("shop", TRACE_ID, SPAN_ID)
             assert process.links == (SPAN_ID,)
-            assert process.attributes["fairlane.result"] == "Forward"
+            assert process.attributes["fairlane.result"] == "ForwardTo"
             assert process.attributes["messaging.destination.name"] == "orders"
             second = receiver.named("process bills")
             assert (second.trace_id, second.links) == (TRACE_ID, (second.parent,))

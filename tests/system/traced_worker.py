@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from fairlane.model.message import NewMessage
-from fairlane.worker import Forward, Worker, WorkMessage
+from fairlane.worker import ForwardTo, Worker, WorkMessage
 
 provider = TracerProvider(resource=Resource.create({"service.name": "shop"}))
 provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter()))
@@ -19,10 +19,10 @@ app = Worker()
 
 
 @app.handler("orders")
-async def ship(message: WorkMessage) -> Forward:
+async def ship(message: WorkMessage) -> ForwardTo:
     if message.payload == b"bad":
         raise ValueError("no such order")
-    return Forward({"bills": [NewMessage(payload=b"a bill")]})
+    return ForwardTo({"bills": [NewMessage(payload=b"a bill")]})
 
 
 @app.handler("bills")

@@ -4,12 +4,10 @@
 and to change its limits while the service runs.
 """
 
-from fairlane.asgi.gate import FairGate, GateOptions
-from fairlane.asgi.live_throttles import GateThrottles
+from fairlane.asgi.gate import FairGate, GateOptions, GateStats, GateThrottles
 from fairlane.asgi.middleware import FairQueue
 from fairlane.asgi.protocol import header
 from fairlane.asgi.refusal import RefusedRequest, render_json
-from fairlane.asgi.stats import GateStats
 
 __all__ = [
     "FairGate",

@@ -40,11 +40,7 @@ class Alarm:
         self.loop = loop
 
     def require_own_loop(self) -> None:
-        """Raise if the call comes from elsewhere while the owner's event loop runs.
-
-        Raises:
-            WrongEventLoop: the call comes from another event loop or thread.
-        """
+        """Raise WrongEventLoop if the call comes from elsewhere while the owner's event loop runs."""
         if self.loop is not None and self.loop.is_running() and _running_loop() is not self.loop:
             raise WrongEventLoop("A FairGate can only be changed from the event loop of its requests.")
 

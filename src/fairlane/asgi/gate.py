@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias, TypedDict
 
 from fairlane.asgi.alarm import Alarm
-from fairlane.asgi.completion_rate import CompletionRate
-from fairlane.asgi.live_throttles import GateThrottles
 from fairlane.asgi.queued_request import QueuedRequest
-from fairlane.asgi.refusal import departure_error, refusal_error
-from fairlane.asgi.stats import GateStats
+from fairlane.asgi.refusal import CompletionRate, departure_error, refusal_error
 from fairlane.errors import FairlaneError
 from fairlane.scheduler import (
     Backpressure,
@@ -21,6 +19,7 @@ from fairlane.scheduler import (
     Key,
     KeyPolicy,
     Priority,
+    Throttles,
 )
 from fairlane.scheduler.item import canonical_key
 from fairlane.scheduler.keys import PolicyProvider
@@ -266,3 +265,59 @@ class FairGate:
 
     def _retry_after_ms(self) -> int:
         return self._completion_rate.estimate_ms(len(self._kernel), self._clock())
+
+
+class GateThrottles(Throttles):
+    """The throttles of a gate. Changes use the gate's clock, so ``now_ms`` is optional."""
+
+    def __init__(self, *, begin_change: Callable[[], int], end_change: Callable[[], None]) -> None:
+        super().__init__()
+        self._begin_change = begin_change
+        self._end_change = end_change
+
+    def set(
+        self,
+        name: str,
+        *,
+        rate: float,
+        burst: float | None = None,
+        tokens: float | None = None,
+        now_ms: int | None = None,
+    ) -> None:
+        """Set or change a throttle; see ``Throttles.set``."""
+        present_ms = self._begin_change()
+        super().set(name, rate=rate, burst=burst, tokens=tokens, now_ms=present_ms if now_ms is None else now_ms)
+        self._end_change()
+
+    def remove(self, name: str, *, now_ms: int | None = None) -> bool:
+        """Remove a throttle; see ``Throttles.remove``."""
+        present_ms = self._begin_change()
+        was_there = super().remove(name, now_ms=present_ms if now_ms is None else now_ms)
+        self._end_change()
+        return was_there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateStats:
+    """The statistics of a gate at one instant.
+
+    Each request that has arrived either waits or is counted in exactly one of ``granted``, ``refused`` and
+    ``disconnected``.
+
+    Attributes:
+        in_flight: slots in use.
+        in_flight_max: the number of slots.
+        waiting: requests that wait for a slot.
+        granted: requests for which the application was called.
+        finished: granted requests whose application has ended, successfully or not.
+        refused: requests answered with an error, by error code.
+        disconnected: requests whose client left, or that the server cancelled, before their turn.
+    """
+
+    in_flight: int
+    in_flight_max: int
+    waiting: int
+    granted: int
+    finished: int
+    refused: Mapping[str, int]
+    disconnected: int

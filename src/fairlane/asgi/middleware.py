@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, Unpack
 
-from fairlane.asgi.gate import FairGate, GateOptions
+from fairlane.asgi.gate import FairGate, GateOptions, GateStats
 from fairlane.asgi.inbox import Inbox
 from fairlane.asgi.protocol import ASGIApp, Scope, Send, header
 from fairlane.asgi.queued_request import QueuedRequest
 from fairlane.asgi.refusal import RefusedRequest, refused_with, render_json
-from fairlane.asgi.stats import GateStats
 from fairlane.errors import InvalidArgument, UnavailableError
 from fairlane.scheduler import Key, Priority
 

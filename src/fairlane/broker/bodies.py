@@ -45,11 +45,7 @@ class Bodies:
         self._size = 0
 
     def read(self, messages: Sequence[Message]) -> list[Body]:
-        """Return headers, correlation id and payload of messages.
-
-        Raises:
-            StoreCorrupt: a body is missing.
-        """
+        """Return headers, correlation id and payload of messages. Raises StoreCorrupt if a body is missing."""
         firsts = [message.chunk.number for message in messages]
         chunks = self._load(set(firsts))
         bodies = []

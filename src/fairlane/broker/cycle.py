@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from fairlane.broker.bodies import Bodies
 from fairlane.broker.measurements import EngineMetrics
-from fairlane.broker.requests import AttachedConsumer, Call, HandOut, Read, Reply, Submission
+from fairlane.broker.requests import AttachedConsumer, Call, HandOut, Read, Submission
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.ledger import Ledger
 from fairlane.core.schedule import Schedule
 from fairlane.errors import FairlaneError
 from fairlane.journal.records import AnyRecord
-from fairlane.verbs.verb import Request
+from fairlane.verbs.verb import Reply, Request
 
 if TYPE_CHECKING:
     from fairlane.broker.hook_calls import HookCalls

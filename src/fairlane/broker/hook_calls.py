@@ -14,7 +14,7 @@ from fairlane.broker.bodies import Bodies
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Call
 from fairlane.core.checks import message_fault
-from fairlane.core.commands import NOTHING_GIVEN, DeleteEmptyQueue, Given
+from fairlane.core.commands import DeleteEmptyQueue, Given
 from fairlane.core.ledger import Ledger
 from fairlane.errors import FairlaneError, HookInvalid, InvalidArgument, QueueNotFound
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
@@ -38,7 +38,7 @@ def run_call(executor: Executor, call: Call, cycle: Cycle) -> object:
         given = calls.given_for_failures(executor.ledger, request, given, cycle.now_ms)
     elif isinstance(request, Forward):
         about, now_ms = calls.given_for_messages, cycle.now_ms
-        parts = {queue: about(executor.ledger, queue, news, now_ms) for queue, news in request.messages.items()}
+        parts = {queue: about(executor.ledger, queue, news, now_ms, given) for queue, news in request.messages.items()}
         given = replace(given, parts=parts)
     elif isinstance(request, (CreateQueue, UpdateQueue)):
         return _set_queue(executor, request, given, cycle)
@@ -96,22 +96,24 @@ class HookCalls:
         self._entropy = entropy
         self._bodies = bodies
 
-    def given_for_messages(self, ledger: Ledger, name: str, messages: Sequence[NewMessage], now_ms: int) -> Given:
+    def given_for_messages(
+        self, ledger: Ledger, name: str, messages: Sequence[NewMessage], now_ms: int, given: Given
+    ) -> Given:
         """Ask ``on_enqueue`` about the messages that are valid; the others will be refused anyway."""
         queue = ledger.queues.get(name)
         if queue is None or queue.policy.on_enqueue is None:
-            return NOTHING_GIVEN
+            return given
         most = ledger.limits.payload_bytes_max
         faults = [message_fault(message, most) for message in messages]
         valid = [row for row, fault in enumerate(faults) if fault is None]
         questions = [EnqueueQuestion(messages[row].headers, len(messages[row].payload)) for row in valid]
         answers = self.hooks.on_enqueue(queue.name, questions, now_ms)
         if answers is None:
-            return Given(faults=faults)
+            return replace(given, faults=faults)
         by_row: list[EnqueueAnswer | None] = [None] * len(messages)
         for row, answer in zip(valid, answers, strict=True):
             by_row[row] = answer
-        return Given(faults=faults, answers=by_row)
+        return replace(given, faults=faults, answers=by_row)
 
     def given_for_failures(self, ledger: Ledger, request: Nack, given: Given, now_ms: int) -> Given:
         """Roll the dice for the jitter of retries, and ask ``on_failure`` about each failed attempt."""

@@ -92,15 +92,6 @@ class Waited(NamedTuple):
     delayed_ms: int
 
 
-def waited(message: Message) -> Waited:
-    """Return how a message waited that was just handed out."""
-    is_new = (
-        message.attempts <= 1 and message.since_ms == message.enqueued_ms
-    )  # else its delay is backoff or a redrive's
-    delayed_ms = message.ready_ms - message.enqueued_ms if is_new else 0
-    return Waited(message.key, message.cost, message.ready_ms, delayed_ms)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottleCounts:
     """What a throttle did since the broker was opened: messages it let pass, and times it held back a lane."""

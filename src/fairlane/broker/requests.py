@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.ledger import Message
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, Receipt
 from fairlane.model.names import id_of
-from fairlane.verbs.verb import Request
-
-
-class Reply(Protocol):
-    """Where an answer goes. ``asyncio`` and ``concurrent`` futures are replies."""
-
-    def done(self) -> bool:
-        """Return whether the caller has its answer, or gave up."""
-
-    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - futures take what their verb answers
-        """Give the answer."""
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        """Refuse."""
+from fairlane.verbs.verb import Reply, Request
 
 
 class NoReply:

@@ -10,7 +10,7 @@ import click
 
 from fairlane.assembly import open_async_broker
 from fairlane.cli.formatting import instant, now_ms
-from fairlane.cli.output import Table, answer
+from fairlane.cli.output import Table
 from fairlane.cli.parameters import DURATION
 from fairlane.cli.session import Endpoint, Session, pass_session
 from fairlane.gateway.caller import ANYBODY
@@ -23,17 +23,22 @@ Answer = TypeVar("Answer")
 
 
 class GrantType(click.ParamType):  # type: ignore[type-arg] # older versions of click are not generic
-    """A right and where it applies: ``RIGHT[:QUEUES[:KEY,KEY]]``."""
+    """A right and where it applies: ``RIGHT[:QUEUES[:KEYS[:THROTTLES]]]``, keys and throttles separated by commas."""
 
-    name = "right[:queues[:keys]]"
+    name = "right[:queues[:keys[:throttles]]]"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Grant:
         """Return the grant."""
         right, _, rest = str(value).partition(":")
-        queues, _, keys = rest.partition(":")
+        queues, _, rest = rest.partition(":")
+        keys, _, throttles = rest.partition(":")
         if right not in _RIGHTS:
             self.fail(f"Unknown right {right!r}; use one of {', '.join(_RIGHTS)}.", param, ctx)
-        return Grant(right=cast("Right", right), queues=queues or "*", keys=tuple(keys.split(",")) if keys else None)
+        return Grant(right=cast("Right", right), queues=queues or "*", keys=_names(keys), throttles=_names(throttles))
+
+
+def _names(text: str) -> tuple[str, ...] | None:
+    return tuple(text.split(",")) if text else None
 
 
 @click.group(name="key")
@@ -50,7 +55,8 @@ def key_command() -> None:
     required=True,
     type=GrantType(),
     help="Right to grant: produce, consume or admin; optionally on which queues (produce:orders, consume:mail.*), "
-    "and for producers with which fairness keys (produce:orders:acme,bakery). Repeatable.",
+    "for producers with which fairness keys (produce:orders:acme,bakery), and which throttles their messages may name "
+    "(produce:orders:acme:stripe; with fairness keys none by default, otherwise any). Repeatable.",
 )
 @click.option("--expires-in", type=DURATION, help="How long the API key is valid. Default: until it is revoked.")
 @pass_session
@@ -64,7 +70,7 @@ def create(session: Session, name: str, *, grants: tuple[Grant, ...], expires_in
     made = _call(session, request, lambda keys: keys.create(request, ANYBODY))
     if not session.is_json:
         click.echo(f'Created API key {made.id} ("{name}"). Store it now; it cannot be shown again:', err=True)
-    answer(made, made.key, is_json=session.is_json)
+    session.answer(made, made.key)
 
 
 @key_command.command(name="list")
@@ -82,7 +88,7 @@ def list_command(session: Session) -> None:
         ]
         for key in keys
     ]
-    answer(keys, [Table(["id", "name", "grants", "created", "expires"], rows)], is_json=session.is_json)
+    session.answer(keys, [Table(["id", "name", "grants", "created", "expires"], rows)])
 
 
 @key_command.command()
@@ -92,12 +98,12 @@ def revoke(session: Session, key_id: str) -> None:
     """Revoke an API key. Requests with it are refused from now on."""
     request = RevokeKey(id=key_id)
     _call(session, request, lambda keys: keys.revoke(request, ANYBODY))
-    answer({"id": key_id, "revoked": True}, f"Revoked API key {key_id}.", is_json=session.is_json)
+    session.answer({"id": key_id, "revoked": True}, f"Revoked API key {key_id}.")
 
 
 def _grant_text(grant: Grant) -> str:
-    keys = "" if grant.keys is None else f":{','.join(grant.keys)}"
-    return f"{grant.right}:{grant.queues}{keys}"
+    parts = [grant.right, grant.queues, ",".join(grant.keys or ()), ",".join(grant.throttles or ())]
+    return ":".join(parts).rstrip(":")
 
 
 def _call(session: Session, request: Request[Answer], in_folder: Callable[[ApiKeys], Awaitable[Answer]]) -> Answer:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from fairlane.cli import tables
+from fairlane.cli.broker_commands import Printed, broker_command
 from fairlane.cli.formatting import message_count
-from fairlane.cli.interaction import confirm
-from fairlane.cli.output import answer
-from fairlane.cli.parameters import QUEUE, YES
-from fairlane.cli.session import Session, pass_session
+from fairlane.cli.parameters import QUEUE
+
+if TYPE_CHECKING:
+    from fairlane.cli.session import Broker
+
+NAME = click.argument("name")
 
 
 @click.group(name="consumers")
@@ -17,31 +22,27 @@ def consumers_command() -> None:
     """List and release registered consumers."""
 
 
-@consumers_command.command(name="list")
-@QUEUE
-@pass_session
-def list_consumers(session: Session, queue: str) -> None:
+@broker_command(QUEUE, group=consumers_command, name="list")
+def list_consumers(broker: Broker, queue: str) -> Printed:
     """Show the registered consumers of a queue and their claims."""
-    with session.broker() as broker:
-        views = broker.consumers(queue)
-    answer(views, [tables.of_consumers(views)], is_json=session.is_json)
+    views = broker.consumers(queue)
+    return views, [tables.of_consumers(views)]
 
 
-@consumers_command.command()
-@QUEUE
-@click.argument("name")
-@YES
-@pass_session
-def release(session: Session, queue: str, name: str, *, is_sure: bool) -> None:
+@broker_command(
+    QUEUE,
+    NAME,
+    group=consumers_command,
+    asks='Release consumer "{name}" of queue "{queue}" and return its claimed messages?',
+)
+def release(broker: Broker, queue: str, name: str) -> Printed:
     """Remove a registered consumer and return its claimed messages.
 
     The messages wait again, without a failed attempt. A process that still uses the name cannot claim any more.
     """
-    confirm(f'Release consumer "{name}" of queue "{queue}" and return its claimed messages?', is_sure=is_sure)
-    with session.broker() as broker:
-        count = broker.release_consumer(queue, name)
+    count = broker.release_consumer(queue, name)
     facts = {"queue": queue, "consumer": name, "returned": count}
-    answer(facts, f'Released consumer "{name}" and returned {message_count(count)}.', is_json=session.is_json)
+    return facts, f'Released consumer "{name}" and returned {message_count(count)}.'
 
 
 @click.group(name="sinks")
@@ -49,26 +50,21 @@ def sinks_command() -> None:
     """List and drop sinks."""
 
 
-@sinks_command.command(name="list")
-@QUEUE
-@pass_session
-def list_sinks(session: Session, queue: str) -> None:
+@broker_command(QUEUE, group=sinks_command, name="list")
+def list_sinks(broker: Broker, queue: str) -> Printed:
     """Show the sinks of a queue and their staged messages."""
-    with session.broker() as broker:
-        views = broker.sinks(queue)
-    answer(views, [tables.of_sinks(views)], is_json=session.is_json)
+    views = broker.sinks(queue)
+    return views, [tables.of_sinks(views)]
 
 
-@sinks_command.command()
-@QUEUE
-@click.argument("name")
-@YES
-@pass_session
-def drop(session: Session, queue: str, name: str, *, is_sure: bool) -> None:
+@broker_command(
+    QUEUE,
+    NAME,
+    group=sinks_command,
+    asks='Drop sink "{name}" of queue "{queue}", its record of published batches and its staged messages?',
+)
+def drop(broker: Broker, queue: str, name: str) -> Printed:
     """Remove a sink, its record of published batches, and its staged messages."""
-    question = f'Drop sink "{name}" of queue "{queue}", its record of published batches and its staged messages?'
-    confirm(question, is_sure=is_sure)
-    with session.broker() as broker:
-        count = broker.drop_sink(queue, name)
+    count = broker.drop_sink(queue, name)
     facts = {"queue": queue, "sink": name, "dropped": count}
-    answer(facts, f'Dropped sink "{name}" and {message_count(count)} staged for it.', is_json=session.is_json)
+    return facts, f'Dropped sink "{name}" and {message_count(count)} staged for it.'

@@ -6,7 +6,6 @@ import click
 import msgspec
 
 from fairlane.cli.formatting import as_json
-from fairlane.cli.output import answer
 from fairlane.cli.session import Session, pass_session
 from fairlane.errors import InvalidArgument
 from fairlane.verbs.table import VERBS
@@ -35,4 +34,4 @@ def call_command(session: Session, verb: str, request: str) -> None:
         raise InvalidArgument(f"Invalid {verb} request: {error}.") from error
     with session.broker() as broker:
         found = broker.call(made)
-    answer(found, as_json(found), is_json=session.is_json)
+    session.answer(found, as_json(found))

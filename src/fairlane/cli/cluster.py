@@ -10,7 +10,7 @@ import click
 
 from fairlane.cli.formatting import duration
 from fairlane.cli.interaction import confirm
-from fairlane.cli.output import Table, answer
+from fairlane.cli.output import Table
 from fairlane.cli.parameters import QUEUE, YES
 from fairlane.cli.session import Session, pass_session
 from fairlane.model.partitions import Split, partition_name, served_name
@@ -43,7 +43,7 @@ def status(session: Session) -> None:
     with _client(session) as client:
         view = client.cluster()
     found = [_node_table(view), _group_table(view), *([_split_table(view)] if view.splits else [])]
-    answer(view, found, is_json=session.is_json)
+    session.answer(view, found)
 
 
 @cluster_command.command()
@@ -57,7 +57,7 @@ def move(session: Session, queue: str, node: str) -> None:
     """
     with _client(session) as client:
         client.move_queue(queue, node)
-    answer({"queue": queue, "node": node}, f'Moving queue "{queue}" to node "{node}".', is_json=session.is_json)
+    session.answer({"queue": queue, "node": node}, f'Moving queue "{queue}" to node "{node}".')
 
 
 @cluster_command.command()
@@ -72,7 +72,7 @@ def split(session: Session, queue: str, partitions: int) -> None:
     """
     with _client(session) as client:
         made = client.split_queue(queue, partitions)
-    answer(made, _split_text(queue, made), is_json=session.is_json)
+    session.answer(made, _split_text(queue, made))
 
 
 @cluster_command.command()
@@ -87,7 +87,7 @@ def drain(session: Session, node: str, *, undo: bool, is_sure: bool) -> None:
     with _client(session) as client:
         client.drain_node(node, is_draining=not undo)
     text = f'Node "{node}" can own queues again.' if undo else f'Draining node "{node}".'
-    answer({"node": node, "is_draining": not undo}, text, is_json=session.is_json)
+    session.answer({"node": node, "is_draining": not undo}, text)
 
 
 def _node_table(view: ClusterView) -> Table:

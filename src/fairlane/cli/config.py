@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlane.cli.errors import NOTHING, Stop
-from fairlane.cli.output import Table, answer
+from fairlane.cli.errors import NOTHING, Quit
+from fairlane.cli.output import Table
 from fairlane.cli.session import Session, pass_session
 
 if TYPE_CHECKING:  # the other commands need no server
@@ -77,7 +77,7 @@ def set_value(session: Session, key: str, value: str | None, *, unset: bool) -> 
     with session.broker() as broker:
         broker.set_config(key, value)
     text = f"Removed {key}." if value is None else f"Set {key} to {value}."
-    answer({"key": key, "value": value}, text, is_json=session.is_json)
+    session.answer({"key": key, "value": value}, text)
 
 
 @config_command.command()
@@ -89,8 +89,8 @@ def get(session: Session, key: str) -> None:
     with session.broker() as broker:
         value = broker.list_config(key).get(key)
     if value is None:
-        raise Stop(NOTHING)
-    answer({"key": key, "value": value}, value, is_json=session.is_json)
+        raise Quit(NOTHING)
+    session.answer({"key": key, "value": value}, value)
 
 
 @config_command.command(name="list")
@@ -101,7 +101,7 @@ def list_values(session: Session, *, prefix: str) -> None:
     with session.broker() as broker:
         found = broker.list_config(prefix)
     values = {key: value for key, value in found.items() if not key.startswith(_API_KEYS)}
-    answer(values, [Table(["key", "value"], [list(pair) for pair in values.items()])], is_json=session.is_json)
+    session.answer(values, [Table(["key", "value"], [list(pair) for pair in values.items()])])
 
 
 @config_command.command()
@@ -118,7 +118,7 @@ def check(session: Session, *, path: Path | None) -> None:
     check_settings(settings)
     found = settings_by_name(settings)
     rows = [[name, "-" if value is None else str(value)] for name, value in found.items()]
-    answer(found, [Table(["setting", "value"], rows)], is_json=session.is_json)
+    session.answer(found, [Table(["setting", "value"], rows)])
 
 
 def _refuse_api_keys(key: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from fairlane.cli.errors import REFUSED, Stop
+from fairlane.cli.errors import REFUSED, Quit
 from fairlane.cli.formatting import as_json, message_count
 from fairlane.cli.interaction import stoppable
 from fairlane.cli.leases import lease
@@ -69,7 +69,7 @@ def consume_command(
     if printer.lost:
         lost = message_count(printer.lost)
         click.echo(f"{lost} printed but not acknowledged, because their leases had ended.", err=True)
-        raise Stop(REFUSED)
+        raise Quit(REFUSED)
 
 
 @dataclass(slots=True)

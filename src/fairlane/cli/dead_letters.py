@@ -10,12 +10,12 @@ import click
 import msgspec
 
 from fairlane.cli import tables
+from fairlane.cli.broker_commands import Printed, broker_command
 from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, server_address_of
-from fairlane.cli.errors import REFUSED, Stop
+from fairlane.cli.errors import REFUSED, Quit
 from fairlane.cli.formatting import message_count, printable
 from fairlane.cli.interaction import progress, stoppable
-from fairlane.cli.messages import AFTER, COUNT
-from fairlane.cli.output import answer
+from fairlane.cli.messages import AFTER, COUNT, MESSAGE
 from fairlane.cli.parameters import DURATION, KEY, QUEUE
 from fairlane.cli.session import Session, pass_session
 from fairlane.model.limits import BATCH_MAX
@@ -68,28 +68,18 @@ def dlq_command() -> None:
     """List and show dead letters. QUEUE is a queue or its dead-letter queue."""
 
 
-@dlq_command.command(name="list")
-@QUEUE
-@COUNT
-@AFTER
-@filter_options
-@pass_session
-def list_dead(session: Session, /, queue: str, *, count: int, after: str | None, **options: Any) -> None:  # noqa: ANN401 - click's options
+@broker_command(QUEUE, COUNT, AFTER, filter_options, group=dlq_command, name="list")
+def list_dead(broker: Broker, /, queue: str, *, count: int, after: str | None, **options: Any) -> Printed:  # noqa: ANN401 - click's options
     """Show dead letters, in the order in which they died."""
-    with session.broker() as broker:
-        views = broker.peek(dlq_name(queue), count, after=after, wanted=filter_of(options), with_body=True)
-    answer(views, [tables.of_messages(views)], is_json=session.is_json)
+    views = broker.peek(dlq_name(queue), count, after=after, wanted=filter_of(options), with_body=True)
+    return views, [tables.of_messages(views)]
 
 
-@dlq_command.command()
-@QUEUE
-@click.argument("message_id", metavar="ID")
-@pass_session
-def show(session: Session, queue: str, message_id: str) -> None:
+@broker_command(QUEUE, MESSAGE, group=dlq_command)
+def show(broker: Broker, queue: str, message_id: str) -> Printed:
     """Show one dead letter with its headers, errors and payload."""
-    with session.broker() as broker:
-        view = broker.get(dlq_name(queue), message_id)
-    answer(view, tables.of_message(view), is_json=session.is_json)
+    view = broker.get(dlq_name(queue), message_id)
+    return view, tables.of_message(view)
 
 
 @click.command(name="redrive")
@@ -123,9 +113,9 @@ def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  #
         )
         if options["wait"] or view.is_dry_run or session.endpoint.is_embedded:
             view = _follow(broker, view)
-    answer(view, _summary(view), is_json=session.is_json)
+    session.answer(view, _summary(view))
     if view.status == "failed":
-        raise Stop(REFUSED)
+        raise Quit(REFUSED)
 
 
 def _redrive_selected(session: Session, queue: str, options: dict[str, Any]) -> None:
@@ -146,11 +136,11 @@ def _redrive_selected(session: Session, queue: str, options: dict[str, Any]) -> 
             view = _follow(broker, broker.redrive(dlq_name(queue), wanted=wanted, rate=options["rate"]))
             moved += view.moved
             if view.status != "done":
-                raise Stop(REFUSED)
+                raise Quit(REFUSED)
     facts = {"total": chosen.total, "matched": len(ids), "moved": moved, "is_dry_run": options["is_dry_run"]}
     selected = f"{message_count(len(ids))} of {chosen.total:,} in {dlq_name(queue)}"
     text = f"Would move {selected}." if options["is_dry_run"] else f"Selected {selected}; moved {moved:,}."
-    answer(facts, text, is_json=session.is_json)
+    session.answer(facts, text)
 
 
 def _follow(broker: Broker, view: RedriveView) -> RedriveView:

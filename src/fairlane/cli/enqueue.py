@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from fairlane.cli.errors import REFUSED, UNAVAILABLE, Stop, exit_code_of, facts_of
+from fairlane.cli.errors import REFUSED, UNAVAILABLE, Quit, exit_code_of, facts_of
 from fairlane.cli.formatting import message_count, printable
 from fairlane.cli.interaction import progress
 from fairlane.cli.message_lines import Numbered, from_json_lines, from_lines, lines_of, message_of
-from fairlane.cli.output import answer
 from fairlane.cli.parameters import DURATION, KEY, PAIR, QUEUE
 from fairlane.cli.session import Session, pass_session
 from fairlane.errors import FairlaneError, InvalidArgument
@@ -68,7 +67,7 @@ def enqueue_command(session: Session, /, queue: str, payload: str | None, **opti
         with session.broker() as broker, progress(f"Enqueueing to {queue}") as bar:
             load = BulkEnqueue(broker, queue, total=_lines_in(options["path"]), show=bar.set)
             load.run(read(lines_of(stream), base, dedup_prefix=options["dedup_prefix"]))
-    load.report(is_json=session.is_json)
+    load.report(session)
 
 
 def _check(payload: str | None, options: dict[str, Any], *, is_many: bool) -> None:
@@ -106,7 +105,7 @@ def _lines_in(path: str | None) -> int | None:
 def _enqueue_one(session: Session, queue: str, message: NewMessage) -> None:
     with session.broker() as broker:
         message_id = broker.enqueue(queue, message)
-    answer({"id": message_id, "queue": queue}, message_id, is_json=session.is_json)
+    session.answer({"id": message_id, "queue": queue}, message_id)
 
 
 @dataclass(slots=True)
@@ -164,18 +163,14 @@ class BulkEnqueue:
         if len(self.errors) < _ERRORS_SHOWN:
             self.errors.append({"line": number, **facts_of(error)})
 
-    def report(self, *, is_json: bool) -> None:
-        """Print how many messages were enqueued, and the first errors.
-
-        Raises:
-            Stop: some messages were refused.
-        """
+    def report(self, session: Session) -> None:
+        """Print how many messages were enqueued, and the first errors. Raises Quit if some messages were refused."""
         facts = {"queue": self.queue, "enqueued": self.enqueued, "failed": self.failed, "errors": self.errors}
-        if not is_json:
+        if not session.is_json:
             for error in self.errors:
                 cause = printable(f"line {error['line']}: {error['cause']}")
                 click.echo(f"error[{error['code']}]: {cause}\nremedy: {error['remedy']}", err=True)
         refused = f", {self.failed} refused" if self.failed else ""
-        answer(facts, f"Enqueued {message_count(self.enqueued)}{refused}.", is_json=is_json)
+        session.answer(facts, f"Enqueued {message_count(self.enqueued)}{refused}.")
         if self.failed:
-            raise Stop(self.exit_code)
+            raise Quit(self.exit_code)

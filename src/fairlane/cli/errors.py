@@ -21,7 +21,7 @@ INTERRUPTED: Final = 130
 _NO_SERVER: Final = "Start a server with `fairlane serve`, or pass the address of a running one with --server."
 
 
-class Stop(click.exceptions.Exit):
+class Quit(click.exceptions.Exit):
     """Ends the command with an exit code. The command has already printed its message."""
 
 

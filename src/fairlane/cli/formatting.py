@@ -48,11 +48,6 @@ def excerpt(payload: bytes | None, length_max: int = 60) -> str:
     return text if len(text) <= length_max and len(payload) <= bytes_max else text[:length_max] + "…"
 
 
-def key_text(key: str | tuple[str, ...]) -> str:
-    """Return a fairness key as users write it: ``acme`` or ``acme/mobile``."""
-    return key if isinstance(key, str) else "/".join(key)
-
-
 def message_count(count: int) -> str:
     """Return a number of messages, such as ``1 message`` or ``12 messages``."""
     return f"{count} message{'' if count == 1 else 's'}"

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlane.cli.errors import REFUSED, Stop, report_facts
-from fairlane.cli.formatting import as_json, duration, key_text
-from fairlane.cli.output import Table, answer
+from fairlane.cli.errors import REFUSED, Quit, report_facts
+from fairlane.cli.formatting import duration
+from fairlane.cli.output import Table
 from fairlane.cli.parameters import PAIR
 from fairlane.cli.session import Session, pass_session
 from fairlane.errors import HookInvalid
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
+from fairlane.model.message import key_text
 from fairlane.model.views import HookTrial
 
 if TYPE_CHECKING:
@@ -52,11 +53,8 @@ def test(session: Session, /, script: Path, **options: Any) -> None:  # noqa: AN
     if trial.fault is not None:
         facts = {"code": HookInvalid.code, "cause": trial.fault, "remedy": HookInvalid.remedy}
         report_facts(facts, is_json=session.is_json)
-        raise Stop(REFUSED)
-    if session.is_json:
-        click.echo(as_json(trial))
-        return
-    answer(trial, [Table([], _rows(trial))], is_json=False)
+        raise Quit(REFUSED)
+    session.answer(trial, [Table([], _rows(trial))])
 
 
 def _broker(session: Session, options: dict[str, Any]) -> AbstractContextManager[Broker]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlane.cli.errors import REFUSED, Stop
+from fairlane.cli.errors import REFUSED, Quit
 
 if TYPE_CHECKING:  # rich is imported only for terminals
     from fairlane.cli.terminal import Bar
@@ -19,9 +19,7 @@ if TYPE_CHECKING:  # rich is imported only for terminals
 def confirm(question: str, *, is_sure: bool) -> None:
     """Return if the user passed ``--yes`` or answers the question with yes.
 
-    Raises:
-        Stop: the user answered no.
-        click.UsageError: there is no terminal to ask on.
+    Raises Quit if the user answered no. Raises click.UsageError if there is no terminal to ask on.
     """
     if is_sure:
         return
@@ -33,7 +31,7 @@ def confirm(question: str, *, is_sure: bool) -> None:
         raise click.UsageError("No terminal for confirmation; pass --yes.") from None
     if not is_confirmed:
         click.echo("Cancelled; nothing was changed.", err=True)
-        raise Stop(REFUSED)
+        raise Quit(REFUSED)
 
 
 class _NoBar:

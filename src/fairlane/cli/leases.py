@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fairlane.cli import shell
-from fairlane.cli.errors import NOTHING, Stop, exit_code_of
+from fairlane.cli.broker_commands import Printed, broker_command
+from fairlane.cli.errors import NOTHING, Quit, exit_code_of
 from fairlane.cli.formatting import as_json, instant
-from fairlane.cli.output import answer, raw_output
+from fairlane.cli.output import raw_output
 from fairlane.cli.parameters import DURATION, QUEUE, WAIT_TIME
 from fairlane.cli.session import Session, pass_session
 from fairlane.errors import FairlaneError
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import Delivery, Receipt
+from fairlane.verbs.leases import NackIntent, SetState
 
 if TYPE_CHECKING:
     from fairlane.cli.session import Broker
@@ -97,7 +99,7 @@ def lease_command(session: Session, /, queue: str, **options: Any) -> None:  # n
     if not is_found:
         if not session.is_json:
             shell.export_failure(NOTHING)
-        raise Stop(NOTHING)
+        raise Quit(NOTHING)
 
 
 def _lease_and_print(session: Session, broker: Broker, queue: str, options: dict[str, Any]) -> bool:
@@ -136,52 +138,50 @@ def receipt_options(command: Command) -> Command:
     return message_options(_from_environment("--token", shell.TOKEN, "Fencing token of its lease.", int)(command))
 
 
-@click.command(name="ack")
-@receipt_options
-@click.option("--cost", type=int, help="Actual cost of the message, charged to its fairness key.")
-@pass_session
-def ack_command(session: Session, *, queue: str, id: str, token: int, cost: int | None) -> None:
-    """Acknowledge a leased message. The broker deletes it together with its state."""
-    with session.broker() as broker:
-        _only(broker.ack_many(queue, [Receipt(id, token)], costs=None if cost is None else [cost]))
-    shell.remove_temporary_files()
-    answer({"id": id, "queue": queue, "acked": True}, f"Acknowledged message {id}.", is_json=session.is_json)
-
-
-@click.command(name="nack")
-@receipt_options
-@click.option("--error", default="", help="What went wrong; kept with the message.")
-@click.option(
-    "--intent",
-    type=click.Choice(["failure", "defer", "dead"]),
-    default="failure",
-    show_default=True,
-    help="Count a failed attempt, defer without one, or move the message to the dead letters at once.",
+@broker_command(
+    receipt_options,
+    click.option("--cost", type=int, help="Actual cost of the message, charged to its fairness key."),
+    name="ack",
 )
-@click.option("--delay", type=DURATION, help="Time until it can be leased again. Default: the queue's backoff.")
-@pass_session
-def nack_command(session: Session, /, *, queue: str, id: str, token: int, **options: Any) -> None:  # noqa: ANN401 - click's options
-    """Return a leased message to its queue, because it failed or to defer it."""
-    with session.broker() as broker:
-        results = broker.nack_many(
-            queue, [Receipt(id, token)], error=options["error"], intent=options["intent"], delay_ms=options["delay"]
-        )
-        _only(results)
+def ack_command(broker: Broker, *, queue: str, id: str, token: int, cost: int | None) -> Printed:
+    """Acknowledge a leased message. The broker deletes it together with its state."""
+    _only(broker.ack_many(queue, [Receipt(id, token)], costs=None if cost is None else [cost]))
     shell.remove_temporary_files()
-    facts = {"id": id, "queue": queue, "nacked": True, "intent": options["intent"]}
-    answer(facts, f"Returned message {id}.", is_json=session.is_json)
+    return {"id": id, "queue": queue, "acked": True}, f"Acknowledged message {id}."
 
 
-@click.command(name="extend")
-@receipt_options
-@click.option("--visibility", type=DURATION, help="New duration from now. Default: the queue's visibility timeout.")
-@pass_session
-def extend_command(session: Session, *, queue: str, id: str, token: int, visibility: int | None) -> None:
+@broker_command(
+    receipt_options,
+    click.option("--error", default="", help="What went wrong; kept with the message."),
+    click.option(
+        "--intent",
+        type=click.Choice(["failure", "defer", "dead"]),
+        default="failure",
+        show_default=True,
+        help="Count a failed attempt, defer without one, or move the message to the dead letters at once.",
+    ),
+    click.option("--delay", type=DURATION, help="Time until it can be leased again. Default: the queue's backoff."),
+    name="nack",
+)
+def nack_command(
+    broker: Broker, *, queue: str, id: str, token: int, error: str, intent: NackIntent, delay: int | None
+) -> Printed:
+    """Return a leased message to its queue, because it failed or to defer it."""
+    _only(broker.nack_many(queue, [Receipt(id, token)], error=error, intent=intent, delay_ms=delay))
+    shell.remove_temporary_files()
+    return {"id": id, "queue": queue, "nacked": True, "intent": intent}, f"Returned message {id}."
+
+
+@broker_command(
+    receipt_options,
+    click.option("--visibility", type=DURATION, help="New duration from now. Default: the queue's visibility timeout."),
+    name="extend",
+)
+def extend_command(broker: Broker, *, queue: str, id: str, token: int, visibility: int | None) -> Printed:
     """Extend the lease of a message, counted from now."""
-    with session.broker() as broker:
-        expires_ms = _only(broker.extend_many(queue, [Receipt(id, token)], visibility_ms=visibility))
+    expires_ms = _only(broker.extend_many(queue, [Receipt(id, token)], visibility_ms=visibility))
     facts = {"id": id, "queue": queue, "expires_ms": expires_ms}
-    answer(facts, f"Extended the lease of message {id} until {instant(expires_ms)} UTC.", is_json=session.is_json)
+    return facts, f"Extended the lease of message {id} until {instant(expires_ms)} UTC."
 
 
 def _only(results: list[Result | FairlaneError]) -> Result:
@@ -204,9 +204,9 @@ def get(session: Session, *, queue: str, id: str) -> None:
     with session.broker() as broker:
         state, etag = broker.get_state(queue, id)
     if state is None:
-        raise Stop(NOTHING)
+        raise Quit(NOTHING)
     if session.is_json:
-        answer({"state": state, "etag": etag}, "", is_json=True)
+        session.answer({"state": state, "etag": etag}, "")
         return
     raw_output().write(state)
 
@@ -229,22 +229,7 @@ def put(session: Session, *, queue: str, id: str, token: int, path: str, is_remo
     """
     state = None if is_removing else sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     with session.broker() as broker:
-        new_etag = broker.set_state(_receipt_only(queue, id, token), state, etag=etag or None)
+        request = SetState(queue=queue, receipt=Receipt(id, token), state=state, etag=etag or None)
+        new_etag = broker.call(request).etag
     line = f"unset {shell.STATE_ETAG}" if new_etag is None else f"export {shell.STATE_ETAG}={new_etag}"
-    answer({"id": id, "queue": queue, "etag": new_etag}, line, is_json=session.is_json)
-
-
-def _receipt_only(queue: str, message_id: str, token: int) -> Delivery:
-    """Return a delivery that holds only the receipt, which is all that ``set_state`` reads."""
-    return Delivery(
-        id=message_id,
-        queue=queue,
-        token=token,
-        payload=b"",
-        headers={},
-        fairness_key="",
-        attempt=1,
-        expires_ms=0,
-        enqueued_ms=0,
-        correlation_id="",
-    )
+    session.answer({"id": id, "queue": queue, "etag": new_etag}, line)

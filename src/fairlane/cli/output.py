@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import click
 
-from fairlane.cli.formatting import as_json, printable
+from fairlane.cli.formatting import printable
 
 _GAP = "  "
 
@@ -60,16 +60,6 @@ def plain(table: Table) -> str:
         cells = zip(line, widths, is_number, strict=True)
         text.append(_GAP.join(cell.rjust(n) if right else cell.ljust(n) for cell, n, right in cells).rstrip())
     return "\n".join(text)
-
-
-def answer(thing: object, readable: Iterable[Table] | str, *, is_json: bool) -> None:
-    """Print an answer: the thing itself as JSON, or the text or tables that people read."""
-    if is_json:
-        click.echo(as_json(thing))
-    elif isinstance(readable, str):
-        click.echo(readable)
-    else:
-        show(readable)
 
 
 def raw_output() -> BinaryIO:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from fairlane.cli import tables
-from fairlane.cli.formatting import key_text, message_count
-from fairlane.cli.interaction import confirm
-from fairlane.cli.output import Table, answer, is_terminal, show
-from fairlane.cli.parameters import DURATION, KEY, PAIR, QUEUE, YES, QueueName
+from fairlane.cli.broker_commands import Printed, broker_command
+from fairlane.cli.formatting import message_count
+from fairlane.cli.output import Table, is_terminal, show
+from fairlane.cli.parameters import DURATION, KEY, PAIR, QUEUE, QueueName
 from fairlane.cli.policies import policy_fields
 from fairlane.cli.session import Session, pass_session
+from fairlane.model.message import Key, key_text
 
 if TYPE_CHECKING:
     from fairlane.cli.session import Broker
@@ -62,7 +63,7 @@ def create(
         raise click.UsageError("--group needs a server: a data folder has no groups.")
     with session.broker() as broker:
         broker.create_queue(queue, fields, **({} if group is None else {"group": group}))
-    answer({"queue": queue, "created": True}, f'Created queue "{queue}".', is_json=session.is_json)
+    session.answer({"queue": queue, "created": True}, f'Created queue "{queue}".')
 
 
 @queue_command.command()
@@ -77,76 +78,53 @@ def update(session: Session, queue: str, *, pairs: tuple[tuple[str, str], ...], 
         raise click.UsageError("Nothing to change; pass --set or --policy.")
     with session.broker() as broker:
         broker.update_queue(queue, fields)
-    facts = {"queue": queue, "changed": sorted(fields)}
-    answer(facts, f'Updated queue "{queue}": {", ".join(sorted(fields))}.', is_json=session.is_json)
+    changed = sorted(fields)
+    session.answer({"queue": queue, "changed": changed}, f'Updated queue "{queue}": {", ".join(changed)}.')
 
 
-@queue_command.command(name="list")
-@pass_session
-def list_queues(session: Session) -> None:
+@broker_command(group=queue_command, name="list")
+def list_queues(broker: Broker) -> Printed:
     """Show all queues."""
-    with session.broker() as broker:
-        views = broker.queues()
-    answer(views, [tables.of_queues(views)], is_json=session.is_json)
+    views = broker.queues()
+    return views, [tables.of_queues(views)]
 
 
-@queue_command.command()
-@QUEUE
-@pass_session
-def inspect(session: Session, queue: str) -> None:
+@broker_command(QUEUE, group=queue_command)
+def inspect(broker: Broker, queue: str) -> Printed:
     """Show a queue with its policy, fairness keys and throttles."""
-    with session.broker() as broker:
-        view = broker.inspect(queue)
-    answer(view, tables.of_queue(view), is_json=session.is_json)
+    view = broker.inspect(queue)
+    return view, tables.of_queue(view)
 
 
-@queue_command.command()
-@QUEUE
-@_ONLY_KEY
-@pass_session
-def pause(session: Session, queue: str, *, key: str | tuple[str, ...] | None) -> None:
+@broker_command(QUEUE, _ONLY_KEY, group=queue_command)
+def pause(broker: Broker, queue: str, *, key: Key | None) -> Printed:
     """Stop delivery from a queue or a fairness key. Enqueueing goes on."""
-    with session.broker() as broker:
-        broker.pause(queue, key=key)
-    answer({"queue": queue, "key": key, "paused": True}, f"Paused {_subject(queue, key)}.", is_json=session.is_json)
+    broker.pause(queue, key=key)
+    return {"queue": queue, "key": key, "paused": True}, f"Paused {_subject(queue, key)}."
 
 
-@queue_command.command()
-@QUEUE
-@_ONLY_KEY
-@pass_session
-def resume(session: Session, queue: str, *, key: str | tuple[str, ...] | None) -> None:
+@broker_command(QUEUE, _ONLY_KEY, group=queue_command)
+def resume(broker: Broker, queue: str, *, key: Key | None) -> Printed:
     """Resume delivery after a pause."""
-    with session.broker() as broker:
-        broker.resume(queue, key=key)
-    answer({"queue": queue, "key": key, "paused": False}, f"Resumed {_subject(queue, key)}.", is_json=session.is_json)
+    broker.resume(queue, key=key)
+    return {"queue": queue, "key": key, "paused": False}, f"Resumed {_subject(queue, key)}."
 
 
-@queue_command.command()
-@QUEUE
-@YES
-@pass_session
-def purge(session: Session, queue: str, *, is_sure: bool) -> None:
+@broker_command(QUEUE, group=queue_command, asks='Delete all messages of queue "{queue}" that are not leased?')
+def purge(broker: Broker, queue: str) -> Printed:
     """Delete all messages of a queue that are not leased."""
-    confirm(f'Delete all messages of queue "{queue}" that are not leased?', is_sure=is_sure)
-    with session.broker() as broker:
-        count = broker.purge(queue)
-    answer({"queue": queue, "purged": count}, f"Deleted {message_count(count)}.", is_json=session.is_json)
+    count = broker.purge(queue)
+    return {"queue": queue, "purged": count}, f"Deleted {message_count(count)}."
 
 
-@queue_command.command()
-@QUEUE
-@YES
-@pass_session
-def delete(session: Session, queue: str, *, is_sure: bool) -> None:
+@broker_command(QUEUE, group=queue_command, asks='Delete queue "{queue}" with all its messages and dead letters?')
+def delete(broker: Broker, queue: str) -> Printed:
     """Delete a queue with all its messages and dead letters."""
-    confirm(f'Delete queue "{queue}" with all its messages and dead letters?', is_sure=is_sure)
-    with session.broker() as broker:
-        broker.delete_queue(queue)
-    answer({"queue": queue, "deleted": True}, f'Deleted queue "{queue}".', is_json=session.is_json)
+    broker.delete_queue(queue)
+    return {"queue": queue, "deleted": True}, f'Deleted queue "{queue}".'
 
 
-def _subject(queue: str, key: str | tuple[str, ...] | None) -> str:
+def _subject(queue: str, key: Key | None) -> str:
     return f'queue "{queue}"' if key is None else f'key "{key_text(key)}" of queue "{queue}"'
 
 
@@ -193,7 +171,7 @@ def _watch(session: Session, snapshot: Snapshot, *, interval_ms: int, rounds: in
     pause = Event()
     if rounds == 1:
         views, found = snapshot()
-        answer(views, found, is_json=session.is_json)
+        session.answer(views, found)
         return
     if is_terminal() and not session.is_json:
         _watch_on_screen(snapshot, pause, interval_ms=interval_ms, rounds=rounds)
@@ -202,7 +180,7 @@ def _watch(session: Session, snapshot: Snapshot, *, interval_ms: int, rounds: in
         if at:
             pause.wait(interval_ms / 1000)
         views, found = snapshot()
-        answer(views, found, is_json=session.is_json)
+        session.answer(views, found)
 
 
 def _watch_on_screen(snapshot: Snapshot, pause: Event, *, interval_ms: int, rounds: int | None) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
+
+from fairlane.cli.formatting import as_json
+from fairlane.cli.output import Table, show
 
 if TYPE_CHECKING:  # the help imports none of these
     import ssl
@@ -86,6 +89,15 @@ class Session:
     def broker(self) -> AbstractContextManager[Broker]:
         """Return the broker as a context manager."""
         return self.connect(self.endpoint)
+
+    def answer(self, thing: object, readable: Iterable[Table] | str) -> None:
+        """Print an answer: the thing itself as JSON, or the text or tables that people read."""
+        if self.is_json:
+            click.echo(as_json(thing))
+        elif isinstance(readable, str):
+            click.echo(readable)
+        else:
+            show(readable)
 
 
 pass_session = click.make_pass_decorator(Session)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.shell_completion import get_completion_class
 
-from fairlane.cli.formatting import as_json, key_text
+from fairlane.cli.formatting import as_json
 from fairlane.errors import FairlaneError
-from fairlane.model.message import Delivery, Receipt
+from fairlane.model.message import Delivery, Receipt, key_text
 
 if TYPE_CHECKING:
     from fairlane.cli.session import Broker

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import msgspec
 
-from fairlane.cli.formatting import age, duration, excerpt, instant, key_text, now_ms, size
+from fairlane.cli.formatting import age, duration, excerpt, instant, now_ms, size
 from fairlane.cli.output import Table
-from fairlane.cli.shares import shares_of
 from fairlane.model.claims import ConsumerView
-from fairlane.model.message import MessageView
+from fairlane.model.message import Key, MessageView, key_text
 from fairlane.model.policy import QueuePolicy
+from fairlane.model.shares import entitlements
 from fairlane.model.staging import SinkView
 from fairlane.model.views import KeyView, QueueView, ThrottleView
 
@@ -219,3 +220,24 @@ def of_message(view: MessageView) -> list[Table]:
 def _lessee(view: MessageView) -> str:
     end = f"until {instant(view.expires_ms)}" if view.claim is None else f"under claim {view.claim}"
     return f"{view.owner or '-'} {end}"
+
+
+_UNSEEN: Key = ""
+"""Stands for all active keys that the view does not list; no fairness key is empty."""
+
+
+def shares_of(view: QueueView) -> list[float]:
+    """Return the share of each listed key, if all active keys have work and nothing holds them back.
+
+    Keys that are not listed count with weight 1. The weight of a name that is only above others is taken from the
+    policy; config may set another one.
+    """
+    weights = {key.key: key.weight for key in view.keys}
+    unseen = max(0, (view.active_keys or 0) - len(view.keys))
+
+    def weight_of(key: Key) -> int:
+        return unseen if key == _UNSEEN else weights.get(key, view.policy.weights.get(key_text(key), 1))
+
+    wanted = dict.fromkeys(weights, inf) | ({_UNSEEN: inf} if unseen else {})
+    shares = entitlements(1.0, wanted, weight_of)
+    return [shares[key] for key in weights]

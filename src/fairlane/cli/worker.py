@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fairlane.cli.errors import Stop, exit_code_of, report
+from fairlane.cli.errors import Quit, exit_code_of, report
 from fairlane.cli.parameters import DURATION
 from fairlane.cli.session import Endpoint, Session, pass_session
 from fairlane.errors import Forbidden, Unauthenticated
@@ -56,7 +56,7 @@ def worker_command(
         return
     if session.endpoint.is_embedded:
         raise click.UsageError("Only one process can open a data folder; use --processes 1, or run a server.")
-    raise Stop(_supervise(session.endpoint, processes))
+    raise Quit(_supervise(session.endpoint, processes))
 
 
 def _load(reference: str) -> Worker:
@@ -86,7 +86,7 @@ def _work(session: Session, worker: Worker) -> None:
         from fairlane.worker.processes import FATAL_CODE
 
         report(error, is_json=session.is_json)
-        raise Stop(FATAL_CODE if is_child else exit_code_of(error)) from error
+        raise Quit(FATAL_CODE if is_child else exit_code_of(error)) from error
     finally:
         sys.stderr.flush()
     if _has_threads_left():

@@ -11,9 +11,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from fairlane.client.retries import is_passing
-from fairlane.client.transport.protocol import Reply
 from fairlane.errors import FairlaneError, RequestError
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.spread import WHOLE_REFUSALS, for_partition, of_rows
 
 G = TypeVar("G", bound=Hashable)

@@ -17,17 +17,15 @@ import msgspec
 
 from fairlane.client.batching import Asked
 from fairlane.client.retries import Retries, is_passing, is_repeatable, pause_s
-from fairlane.client.splits import Known, Splits
-from fairlane.client.spread import is_spread, lease_in_turn, spread
+from fairlane.client.spread import Known, Splits, is_spread, lease_in_turn, spread
 from fairlane.client.transport import Transport
-from fairlane.client.transport.protocol import Reply
 from fairlane.errors import FairlaneError, QueueMoving, QueueNotFound, QueueSplit
 from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.model.partitions import partition_of_id, queue_of
 from fairlane.verbs.leases import Extend, Lease, LeasedMessages, Nack
 from fairlane.verbs.messages import Enqueue, EnqueueResults
 from fairlane.verbs.methods.conversions import errors_of, receipts_of
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.spread import places_by_message
 
 _HOPS_MAX: Final = 8
@@ -65,9 +63,7 @@ class Calls:
     async def ask(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
         """Return the answer to a request, repeating it where that is safe.
 
-        Raises:
-            Disconnected: the connection was lost, and the outcome is unknown.
-            FairlaneError: the broker refused the request.
+        Raises Disconnected if the connection was lost, and the outcome is unknown.
         """
         if self._splits and asked.whole is None:
             known = self._known(getattr(asked.request, "queue", ""), asked.request)

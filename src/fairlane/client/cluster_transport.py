@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from fairlane.client.partition_channels import PartitionChannels
 from fairlane.client.retries import Retries, pause_s
-from fairlane.client.splits import split_of
-from fairlane.client.transport.protocol import Reply, Sink
+from fairlane.client.spread import split_of
+from fairlane.client.transport.protocol import Sink
 from fairlane.client.transport.websocket import WebSocketChannel, WebSocketTransport
 from fairlane.errors import (
     Closed,
@@ -27,7 +27,7 @@ from fairlane.errors import (
     QueueMoving,
     QueueSplit,
 )
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import Consume
 
 _HOPS_MAX: Final = 4
@@ -118,11 +118,7 @@ class ClusterTransport:
             return channels
 
     async def open_one(self, request: Consume, sink: Sink) -> WebSocketChannel:
-        """Open a channel at the node that owns a whole queue or a partition, as soon as there is one.
-
-        Raises:
-            FairlaneError: the channel was refused.
-        """
+        """Open a channel at the node that owns a whole queue or a partition, as soon as there is one."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._retries.patience_s
         hops = 0
@@ -249,11 +245,7 @@ class ClusterTransport:
 
 
 def addresses_of(servers: str) -> list[str]:
-    """Return the addresses in a list separated by commas.
-
-    Raises:
-        InvalidArgument: there is none.
-    """
+    """Return the addresses in a list separated by commas. Raises InvalidArgument if there is none."""
     found = list(dict.fromkeys(address.strip() for address in servers.split(",") if address.strip()))
     if not found:
         raise InvalidArgument(

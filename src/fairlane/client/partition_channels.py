@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from fairlane.client.retries import Retries, is_passing, pause_s
-from fairlane.client.splits import FRESH_S, split_of
+from fairlane.client.spread import FRESH_S, split_of
 from fairlane.client.transport import Channel
 from fairlane.client.transport.protocol import Sink
 from fairlane.errors import Closed, Disconnected, FairlaneError, QueueNotFound, QueueSplit
@@ -63,11 +63,7 @@ class PartitionChannels:
         self._is_over = False
 
     async def begin(self, split: Split) -> None:
-        """Open the channels, and return as soon as one of them is open; the others go on trying.
-
-        Raises:
-            FairlaneError: the stream is refused, or no node has answered for too long.
-        """
+        """Open the channels, and return as soon as one of them is open; the others go on trying."""
         self._divide(split)
         self._start(self._watch())
         try:

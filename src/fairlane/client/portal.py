@@ -45,11 +45,7 @@ class Portal:
             raise
 
     def soon(self, callback: Callable[[], object]) -> None:
-        """Call a function on the loop without waiting for it.
-
-        Raises:
-            Closed: the loop has ended.
-        """
+        """Call a function on the loop without waiting for it. Raises Closed if the loop has ended."""
         try:
             self.loop.call_soon_threadsafe(callback)
         except RuntimeError as error:

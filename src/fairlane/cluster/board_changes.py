@@ -35,9 +35,7 @@ class BoardChanges:
     async def list_queue(self, queue: str, *, group: str | None = None) -> None:
         """Put a queue on the board, in a group of its own or in the named one.
 
-        Raises:
-            InvalidArgument: it can't be in that group.
-            StoreFailed: it may or may not be on the board.
+        Raises InvalidArgument if it can't be in that group. Raises StoreFailed if it may or may not be on the board.
         """
         for _ in range(_ATTEMPTS):
             view = await self._board.refresh()
@@ -55,10 +53,8 @@ class BoardChanges:
     async def unlist_queue(self, queue: str) -> None:
         """Remove a deleted queue from the board, and its group if it was the last one in it.
 
-        A partition stays while its queue has it, because the queue may have been split again meanwhile.
-
-        Raises:
-            StoreFailed: it may or may not be on the board.
+        A partition stays while its queue has it, because the queue may have been split again meanwhile. Raises
+        StoreFailed if it may or may not be on the board.
         """
         group = groups_by_queue(self._board.view.groups).get(queue)
         if group is None:
@@ -97,10 +93,8 @@ class BoardChanges:
     async def change_split(self, queue: str, edit: Callable[[SplitEntry | None], SplitEntry | None]) -> BoardView:
         """Change how a queue is split; ``edit`` returns None for a whole queue.
 
-        The partitions are on the board already, or still. Returns the board afterwards.
-
-        Raises:
-            StoreFailed: the change may or may not be on the board.
+        The partitions are on the board already, or still. Returns the board afterwards. Raises StoreFailed if the
+        change may or may not be on the board.
         """
 
         def edited(view: BoardView) -> bytes | None:
@@ -112,9 +106,7 @@ class BoardChanges:
     async def drain_node(self, node: str, *, is_draining: bool) -> None:
         """Drain a node, or let it own groups again.
 
-        Raises:
-            NodeNotFound: there is no such node.
-            StoreFailed: the change may or may not be on the board.
+        Raises NodeNotFound if there is no such node. Raises StoreFailed if the change may or may not be on the board.
         """
         _check_known(await self._board.refresh(), node)
 

@@ -140,11 +140,7 @@ def encode(entry: NodeEntry | GroupEntry | ConfigEntry | Budget | SplitEntry) ->
 
 
 def decode(name: str, value: bytes, kind: type[T]) -> T:
-    """Decode an entry of the board.
-
-    Raises:
-        StoreCorrupt: it is not of the kind that its name says.
-    """
+    """Decode an entry of the board. Raises StoreCorrupt if it is not of the kind that its name says."""
     try:
         return msgspec.json.decode(value, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -18,7 +18,6 @@ from typing import Any, Final
 import msgspec
 
 from fairlane.broker.frontends.aio import AsyncBroker
-from fairlane.broker.requests import Reply
 from fairlane.cluster.groups import RETRY_AFTER_MS, split_into
 from fairlane.cluster.node import Node
 from fairlane.cluster.partitions.keys import PartitionKeys
@@ -41,7 +40,7 @@ from fairlane.model.message import Delivery, Receipt
 from fairlane.model.partitions import MARK, Split, partition_name, served_name
 from fairlane.verbs.leases import Lease, Nack
 from fairlane.verbs.table import VERB_OF
-from fairlane.verbs.verb import Request, Verb
+from fairlane.verbs.verb import Reply, Request, Verb
 
 _ROUNDS: Final = 5
 """How often a request starts over because the queue turns out to be split differently."""
@@ -100,7 +99,8 @@ class ClusterGateway:
             return self._start(self._reply(request, caller, context, reply))
         if served != queue:
             request = msgspec.structs.replace(request, queue=served)
-        self.groups.of(served).ask(request, reply, by=caller.name)
+        producer = None if caller.grants is None else caller.producer
+        self.groups.of(served).ask(request, reply, by=caller.name, producer=producer)
         return None
 
     async def _reply(self, request: Request[Any], caller: Caller, context: CallContext, reply: Reply) -> None:
@@ -116,11 +116,7 @@ class ClusterGateway:
             self.give_back(request.queue, answer.deliveries, caller)  # type: ignore[attr-defined]  # it is LeasedMessages
 
     async def call(self, request: Request[Any], caller: Caller, context: CallContext) -> Answer:
-        """Return the answer to a request, from here or from another node.
-
-        Raises:
-            FairlaneError: the request was refused.
-        """
+        """Return the answer to a request, from here or from another node."""
         verb = VERB_OF[type(request)]
         begun_s, rest = asyncio.get_running_loop().time(), request
         for _ in range(_ROUNDS):
@@ -163,11 +159,7 @@ class ClusterGateway:
         return None if MARK in queue else self.groups.split_of(queue)
 
     def check_whole(self, queue: str) -> None:
-        """Refuse a queue that is split, where only one of its partitions can be meant.
-
-        Raises:
-            QueueSplit: it is.
-        """
+        """Refuse a queue that is split, where only one of its partitions can be meant. Raises QueueSplit if it is."""
         split = self.split_of(queue)
         if split is not None:
             raise split_into(queue, split)
@@ -292,11 +284,7 @@ class WholeQueue:
     context: CallContext
 
     async def ask(self, request: Request[Any], *, patience_s: float = PATIENCE_S) -> Any:  # noqa: ANN401 - by verb
-        """Return the answer of the partition that a request names.
-
-        Raises:
-            FairlaneError: the request was refused.
-        """
+        """Return the answer of the partition that a request names."""
         queue: str = request.queue  # type: ignore[attr-defined]  # it names one
         return await self.gateway.router.at(queue, request, self.caller, self.context, patience_s=patience_s)
 

@@ -31,11 +31,7 @@ class Config(Protocol):
     """The config of a cluster."""
 
     def check(self) -> None:
-        """Refuse to answer while no other node can know that this node lives.
-
-        Raises:
-            StoreFailed: the board can't be reached.
-        """
+        """Refuse to answer while no other node can know that this node lives."""
 
     async def list_config(self, prefix: str = "") -> dict[str, str]:
         """Return the config values whose keys start with a prefix."""
@@ -265,9 +261,7 @@ class Groups:
     async def get_config(self, key: str) -> str | None:
         """Return a config value of the cluster.
 
-        Raises:
-            QueueMoving: the node has not joined yet.
-            StoreFailed: the node can't reach the board.
+        Raises QueueMoving if the node has not joined yet. Raises StoreFailed if the node can't reach the board.
         """
         self._config().check()
         return (await self._config().list_config(key)).get(key)

@@ -22,15 +22,13 @@ from fairlane.cluster import placement
 from fairlane.cluster.board_changes import BoardChanges
 from fairlane.cluster.cluster_view import cluster_view
 from fairlane.cluster.entries import GROUP, NODE, BoardView, NodeEntry, Share, encode, groups_by_queue
-from fairlane.cluster.group_config import GroupConfigs
 from fairlane.cluster.groups import GroupLocation, Groups
-from fairlane.cluster.heartbeat import Heartbeat
+from fairlane.cluster.heartbeat import Heartbeat, Liveness
 from fairlane.cluster.lifecycle import Lifecycle, OpenGroup
-from fairlane.cluster.liveness import Liveness
 from fairlane.cluster.load import GroupLoads
 from fairlane.cluster.reconcile import goals_of
 from fairlane.cluster.shared_board import SharedBoard
-from fairlane.cluster.shared_config import SharedConfig, config_of_groups
+from fairlane.cluster.shared_config import GroupConfigs, SharedConfig, config_of_groups
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.views import ClusterView
 from fairlane.ports.board import Board
@@ -114,11 +112,7 @@ class Node:
     # --------------------------------------------------------------------------------------------------------- joining
 
     async def join(self) -> None:
-        """Appear on the board, and start to do what it says.
-
-        Raises:
-            StoreFailed: the board can't be reached.
-        """
+        """Appear on the board, and start to do what it says."""
         view = await self.board.read()
         self._heartbeat.begin(view)
         while not self._heartbeat.has_appeared:  # an earlier process of the same name may still write its entry
@@ -234,11 +228,7 @@ class Node:
         self._noted = view
 
     async def refresh(self) -> None:
-        """Read the board now, and take it.
-
-        Raises:
-            StoreFailed: the board can't be read.
-        """
+        """Read the board now, and take it."""
         await self.board.refresh()
         self.note()
 

@@ -44,11 +44,7 @@ class Router:
         *,
         patience_s: float = PATIENCE_S,
     ) -> Answer:
-        """Return the answer to a request where a queue is.
-
-        Raises:
-            FairlaneError: the request was refused.
-        """
+        """Return the answer to a request where a queue is."""
         patience = _Patience(patience_s)
         now = asyncio.get_running_loop().time
         begun_s, wait_ms = now(), getattr(request, "wait_ms", 0)
@@ -63,7 +59,7 @@ class Router:
             try:
                 if broker is None:
                     return await self.ask(address, request, caller, context)
-                return await broker.call(_as_served(request, queue), by=caller.name)
+                return await broker.call(_as_served(request, queue), by=caller.name, producer=caller.producer)
             except (QueueElsewhere, QueueMoving, StoreFenced, Closed) as error:
                 # Each of these means that nothing was done: the queue has moved since it was found. The exception is a
                 # broker that is closed but still ours, which only happens while the server itself shuts down.
@@ -103,11 +99,7 @@ class Router:
         await self._groups.changed(min(_POLL_S, patience.left_s))
 
     async def ask(self, address: str, request: Request[Any], caller: Caller, context: CallContext) -> Answer:
-        """Return the answer of another node.
-
-        Raises:
-            FairlaneError: the request was refused there, or the node did not answer.
-        """
+        """Return the answer of another node."""
         return await self._peers.ask(address, request, caller, context)
 
     async def everywhere(self, request: Request[Any], caller: Caller, context: CallContext) -> list[Any]:

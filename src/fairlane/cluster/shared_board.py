@@ -38,27 +38,15 @@ class SharedBoard:
         self.read_s = float("-inf")
 
     async def read(self) -> BoardView:
-        """Read the board, in the thread that also waits for changes.
-
-        Raises:
-            StoreFailed: the board can't be read.
-        """
+        """Read the board, in the thread that also waits for changes."""
         return await self._read(self._reader)
 
     async def wait(self, timeout_s: float) -> None:
-        """Return when something may have changed since ``read``, or after the timeout.
-
-        Raises:
-            StoreFailed: the board can't be reached.
-        """
+        """Return when something may have changed since ``read``, or after the timeout."""
         await asyncio.get_running_loop().run_in_executor(self._reader, self._board.wait, timeout_s)
 
     async def refresh(self) -> BoardView:
-        """Read the board, no earlier than now. Callers that come at the same time share one reading.
-
-        Raises:
-            StoreFailed: the board can't be read.
-        """
+        """Read the board, no earlier than now. Callers that come at the same time share one reading."""
         if self._next is None:
             self._next = asyncio.create_task(self._refresh())
         return await asyncio.shield(self._next)
@@ -100,9 +88,7 @@ class SharedBoard:
         """Change an entry to what ``edit`` returns for the current board, or with None remove it.
 
         ``edit`` is called again whenever another node has changed the entry in between. Returns the board afterwards.
-
-        Raises:
-            StoreFailed: the entry may or may not have been changed.
+        Raises StoreFailed if the entry may or may not have been changed.
         """
         for _ in range(_ATTEMPTS):
             view = await self._read(self._changer)

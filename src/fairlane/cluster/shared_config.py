@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -11,10 +12,12 @@ from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.handlers.checks import require
 from fairlane.cluster.budgets import totals
 from fairlane.cluster.entries import CONFIG, BoardView, ConfigEntry, Share, encode
+from fairlane.cluster.groups import Groups
 from fairlane.cluster.shared_board import SharedBoard
+from fairlane.cluster.throttle_shares import ThrottleShares, share_out
 from fairlane.core.checks import text_fault
 from fairlane.core.decide.queues import value_fault
-from fairlane.errors import StoreFailed
+from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model import limits
 from fairlane.verbs.config import PRIVATE_PREFIX
 
@@ -33,11 +36,7 @@ class SharedConfig:
         self._on_set = on_set
 
     def check(self) -> None:
-        """Refuse to answer while no other node can know that this node lives.
-
-        Raises:
-            StoreFailed: the board can't be reached.
-        """
+        """Refuse to answer while no other node can know that this node lives."""
         if not self._is_joined():
             raise StoreFailed("The node can't reach the board of its cluster.")
 
@@ -102,3 +101,62 @@ async def apply_config(broker: AsyncBroker, wanted: GroupConfig) -> None:
     pending = iter(changes.items())
     while part := dict(islice(pending, _CHANGES_MAX)):
         await broker.set_config_many(part)
+
+
+_log = logging.getLogger("fairlane.cluster")
+
+
+class GroupConfigs:
+    """The config of the groups that are open here.
+
+    Attributes:
+        wanted: the config that every group should have.
+    """
+
+    def __init__(self, board: SharedBoard, groups: Groups, *, share_every_s: float) -> None:
+        self._board = board
+        self._groups = groups
+        self._share_every_s = share_every_s
+        self._shares = ThrottleShares(board)
+        self._applied: dict[str, GroupConfig] = {}
+        self._shared_out_s = float("-inf")
+        self.wanted = GroupConfig({}, {})
+
+    async def prepare(self, group: str, broker: AsyncBroker) -> None:
+        """Bring a group that was just opened up to date, before it serves anyone.
+
+        Raises:
+            FairlaneError: the config could not be written.
+        """
+        await self._shares.begin(group, broker)
+        await self._configure(group, broker)
+
+    async def _configure(self, group: str, broker: AsyncBroker) -> None:
+        wanted = self.wanted
+        self._shares.forget(wanted.throttles)
+        await apply_config(broker, wanted)
+        await self._shares.confine(group, broker, wanted.throttles)
+        self._applied[group] = wanted
+
+    async def update(self) -> None:
+        """Bring all open groups up to date."""
+        for group in list(self._groups.names):
+            broker = self._groups.group(group)
+            if broker is None:
+                continue
+            try:
+                if self._applied.get(group) is not self.wanted:
+                    await self._configure(group, broker)
+                await self._shares.settle(group, broker, self.wanted.throttles)
+            except FairlaneError as error:
+                _log.info("The config of group %s could not be updated; retrying. %s", group, error)
+
+    async def share_out(self, *, live: Collection[str], now_s: float) -> None:
+        """Divide the throttles among the groups of all nodes, at most every ``share_every_s``; only the steward does.
+
+        Raises:
+            FairlaneError: the board can't be reached.
+        """
+        if now_s - self._shared_out_s >= self._share_every_s:
+            self._shared_out_s = now_s
+            await share_out(self._board, self.wanted.throttles, live=live, now_s=now_s)

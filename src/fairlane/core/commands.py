@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
+from fairlane.core.producer import LimitedProducer
 from fairlane.errors import FairlaneError
 from fairlane.journal.records import Picking, RemoveReason, ReturnReason
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
@@ -26,6 +27,7 @@ class Given:
 
     Attributes:
         by: the name of the caller, for the journal.
+        producer: for new messages, who enqueues them if its grants limit what they may be.
         answers: for new messages, what the hook answered about each.
         faults: for new messages, what is wrong with each, if that was checked before the hook was called.
         verdicts: for failed attempts, what the hook answered about each.
@@ -38,6 +40,7 @@ class Given:
     """
 
     by: str | None = None
+    producer: LimitedProducer | None = None
     answers: Sequence[EnqueueAnswer | None] | None = None
     faults: Sequence[FairlaneError | None] | None = None
     verdicts: Sequence[FailureAnswer | None] | None = None

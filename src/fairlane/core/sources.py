@@ -14,6 +14,7 @@ Source = Callable[[Headers], str | None]
 
 _HEADER = "header:"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_NORMAL = PRIORITY_NAMES.index("normal")
 _PRIORITIES = {name: at for at, name in enumerate(PRIORITY_NAMES)} | {"0": 0, "1": 1, "2": 2}
 
 
@@ -24,7 +25,11 @@ class Declared:
         "_cap",
         "_cost",
         "_key",
+        "_named_throttles",
+        "_names_priority",
+        "_names_weight",
         "_priority",
+        "_tenant_throttles",
         "_throttles",
         "_weight",
         "has_cap",
@@ -45,6 +50,12 @@ class Declared:
         self._priority = _optional(policy.priority_from)
         self._cap = _optional(policy.cap_from)
         self._throttles = tuple(_source(text) for text in policy.throttles_from)
+        self._names_weight = bool(_headers_in(policy.weight_from))
+        self._names_priority = bool(_headers_in(policy.priority_from))
+        tenant = _only_header(path[0]) if path else None
+        named = {text: set(_headers_in(text)) for text in policy.throttles_from if _headers_in(text)}
+        self._named_throttles = tuple(_source(text) for text, names in named.items() if names != {tenant})
+        self._tenant_throttles = tuple(_source(text) for text, names in named.items() if names == {tenant})
         self.has_key = bool(self._key)
         self.has_weight = self._weight is not None
         self.has_cost = self._cost is not None
@@ -87,8 +98,42 @@ class Declared:
 
     def throttles(self, headers: Headers) -> list[str]:
         """Return the throttles of the message."""
-        names = (source(headers) for source in self._throttles)
-        return [name[:THROTTLE_NAME_LENGTH_MAX] for name in names if name]
+        return _names(self._throttles, headers)
+
+    # What headers decide, the producer decides. These matter for producers that may not decide everything.
+
+    def names_weight(self, headers: Headers) -> bool:
+        """Return whether the headers set the weight."""
+        return self._names_weight and self.weight(headers) is not None
+
+    def names_priority(self, headers: Headers) -> bool:
+        """Return whether the headers set a priority other than the normal one."""
+        return self._names_priority and self.priority(headers) not in (None, _NORMAL)
+
+    def named_throttles(self, headers: Headers, key: Key) -> list[str]:
+        """Return the throttles that headers decide, except those that follow from the header of the key."""
+        names = _names(self._named_throttles, headers)
+        if self._tenant_throttles and self.key(headers) != key:  # the hook has chosen another key than the header's
+            names += _names(self._tenant_throttles, headers)
+        return names
+
+
+def _names(sources: tuple[Source, ...], headers: Headers) -> list[str]:
+    names = (source(headers) for source in sources)
+    return [name[:THROTTLE_NAME_LENGTH_MAX] for name in names if name]
+
+
+def _headers_in(text: str | None) -> list[str]:
+    """Return the headers that a source depends on."""
+    if text is None:
+        return []
+    return [text[len(_HEADER) :]] if text.startswith(_HEADER) else _PLACEHOLDER.findall(text)
+
+
+def _only_header(text: str) -> str | None:
+    """Return the header whose value a source is, as it is; None if the source is anything else."""
+    names = _headers_in(text)
+    return names[0] if names and text in (f"{_HEADER}{names[0]}", f"{{{names[0]}}}") else None
 
 
 def _optional(text: str | None) -> Source | None:

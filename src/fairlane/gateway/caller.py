@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
+from fairlane.core.producer import LimitedProducer, limited, may_produce_for
 from fairlane.errors import Forbidden, InvalidArgument
-from fairlane.model.message import Key, NewMessage
+from fairlane.model.message import NewMessage
 from fairlane.model.partitions import queue_of
 from fairlane.verbs.batches import Stage
-from fairlane.verbs.keys import EVERY, Grant
+from fairlane.verbs.keys import EVERY, Grant, fits
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.verb import Request, Right, Verb
@@ -53,8 +54,16 @@ class Caller(msgspec.Struct, frozen=True):
             on = f"queue {queue!r:.150}" if queue != EVERY else "all queues"
             raise Forbidden(f"API key {self.name!r} has no right to {right} on {on}.")
 
+    @property
+    def producer(self) -> LimitedProducer | None:
+        """What its grants hold its messages to, for the broker to check; None if nothing."""
+        return None if self.grants is None else limited(self.name, self.grants)
+
     def check_producing(self, queue: str, messages: Iterable[NewMessage]) -> None:
-        """Refuse messages that the caller may not enqueue.
+        """Refuse messages that name a fairness key for which the caller may not enqueue.
+
+        This is the fast refusal of what a message says. What it gets, from its queue's policy and hook, only the
+        broker knows; there the caller's grants are checked again (``LimitedProducer``).
 
         Raises:
             Forbidden: it may not produce on the queue, or not for the fairness key of a message.
@@ -65,10 +74,9 @@ class Caller(msgspec.Struct, frozen=True):
         grants = list(self._fitting("produce", queue))
         if any(grant.keys is None for grant in grants):
             return
-        patterns = [pattern for grant in grants for pattern in grant.keys or ()]
         for message in messages:
-            if not _is_among(message.fairness_key, patterns):
-                key = message.fairness_key
+            key = message.fairness_key
+            if key is not None and not may_produce_for(key, grants):
                 raise Forbidden(f"API key {self.name!r} may not produce for fairness key {key!r:.150}.")
 
     def _fitting(self, right: Right, queue: str) -> Iterable[Grant]:
@@ -76,30 +84,17 @@ class Caller(msgspec.Struct, frozen=True):
         return (grant for grant in grants if grant.right in (right, "admin") and fits(grant.queues, queue))
 
 
-def fits(pattern: str, name: str) -> bool:
-    """Return whether a name matches a pattern."""
-    return name.startswith(pattern[:-1]) if pattern.endswith(EVERY) else name == pattern
-
-
 def check_grant(grant: Grant) -> None:
     """Refuse a malformed grant.
 
     Raises:
-        InvalidArgument: a pattern is malformed, or fairness keys are given for another right than produce.
+        InvalidArgument: a pattern is malformed, or fairness keys or throttles are given for another right than produce.
     """
-    for pattern in (grant.queues, *(grant.keys or ())):
+    for pattern in (grant.queues, *(grant.keys or ()), *(grant.throttles or ())):
         if not pattern or EVERY in pattern[:-1]:
             raise InvalidArgument(f"A pattern is a name, a prefix followed by a star, or a star, not {pattern!r}.")
-    if grant.keys is not None and grant.right != "produce":
-        raise InvalidArgument("Only the produce right can be limited to fairness keys.")
-
-
-def _is_among(key: Key | None, patterns: list[str]) -> bool:
-    """Return whether a fairness key matches a pattern. A key that the queue's policy chooses matches only the star."""
-    if key is None:
-        return EVERY in patterns
-    tenant = key if isinstance(key, str) else key[0] if key else ""
-    return any(fits(pattern, tenant) for pattern in patterns)
+    if grant.right != "produce" and (grant.keys is not None or grant.throttles is not None):
+        raise InvalidArgument("Only the produce right can be limited to fairness keys and throttles.")
 
 
 def check_rights(verb: Verb, request: Request[Any], caller: Caller) -> None:
@@ -115,6 +110,18 @@ def check_rights(verb: Verb, request: Request[Any], caller: Caller) -> None:
     if isinstance(request, Forward):
         for queue, messages in request.messages.items():
             caller.check_producing(queue, messages)
+
+
+def check_before_reading(verb: Verb, caller: Caller) -> None:
+    """Refuse a caller that has no right to any request of a verb, before one is read or decoded.
+
+    Raises:
+        Forbidden: no grant of the caller has the right, or it is needed on every queue and no grant covers that.
+    """
+    if verb.about != "queue":
+        caller.check(verb.right, EVERY)
+    elif not caller.may_anywhere(verb.right):
+        raise Forbidden(f"API key {caller.name!r} has no right to {verb.right} on any queue.")
 
 
 ANYBODY = Caller()

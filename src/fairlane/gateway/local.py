@@ -8,13 +8,12 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from fairlane.broker.frontends.aio import AsyncBroker
-from fairlane.broker.requests import Reply
 from fairlane.errors import FairlaneError, InternalError
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
 from fairlane.gateway.protocol import Answer, Observed, RemoteAnswer, ServedQueue
 from fairlane.model.message import Delivery, Receipt
-from fairlane.verbs.verb import Request
+from fairlane.verbs.verb import Reply, Request
 
 
 class LocalGateway:
@@ -27,11 +26,13 @@ class LocalGateway:
 
     def call(self, request: Request[Any], caller: Caller, _context: CallContext) -> Awaitable[Answer]:
         """Return the answer of the broker."""
-        return self._broker.call(request, by=caller.name)
+        producer = None if caller.grants is None else caller.producer
+        return self._broker.call(request, by=caller.name, producer=producer)
 
     def ask(self, request: Request[Any], caller: Caller, _context: CallContext, reply: Reply) -> None:
         """Send the answer of the broker to a reply."""
-        self._broker.ask(request, reply, by=caller.name)
+        producer = None if caller.grants is None else caller.producer
+        self._broker.ask(request, reply, by=caller.name, producer=producer)
 
     async def served(self, queue: str) -> ServedQueue:
         """Return the broker, whatever the queue."""

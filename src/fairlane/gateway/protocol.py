@@ -17,13 +17,12 @@ import msgspec
 from fairlane.broker.engine.engine import Tap
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.measurements import BrokerMetrics, Waited
-from fairlane.broker.requests import Reply
 from fairlane.errors import FairlaneError
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
 from fairlane.model.message import Delivery, Key, Receipt
 from fairlane.model.views import QueueView
-from fairlane.verbs.verb import Request
+from fairlane.verbs.verb import Reply, Request
 
 Answer: TypeAlias = msgspec.Struct
 HandOutTap: TypeAlias = Callable[[list[Key], list[int]], None]

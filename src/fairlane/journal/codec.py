@@ -27,11 +27,7 @@ def encode(records: list[AnyRecord], at_ms: int) -> bytes:
 
 
 def decode(page: bytes) -> Page:
-    """Decode the records of a commit.
-
-    Raises:
-        ValueError: the bytes are damaged, or a newer version wrote them.
-    """
+    """Decode the records of a commit. Raises ValueError if the bytes are damaged, or a newer version wrote them."""
     try:
         decoded = _decoder.decode(page)
     except msgspec.DecodeError as error:

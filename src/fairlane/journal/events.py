@@ -15,38 +15,9 @@ from typing import Any
 
 import msgspec
 
+from fairlane.journal import records
 from fairlane.journal.codec import Page
-from fairlane.journal.records import (
-    Acked,
-    AnyRecord,
-    ClaimsEnded,
-    ConfigSet,
-    ConsumerRemoved,
-    ConsumerSet,
-    Dead,
-    Enqueued,
-    Extended,
-    Leased,
-    OfMessages,
-    Opened,
-    Picking,
-    Published,
-    QueuePaused,
-    QueueRemoved,
-    QueueSet,
-    ReaderSet,
-    Redriven,
-    Removed,
-    Returned,
-    Sealed,
-    SinkRemoved,
-    SinkSet,
-    Staged,
-    StateRemoved,
-    StateSet,
-    Terms,
-    Trimmed,
-)
+from fairlane.journal.records import AnyRecord, OfMessages, Picking, Terms
 from fairlane.journal.schema import NAMES
 from fairlane.model.message import NEVER_MS, PRIORITY_NAMES, Key
 from fairlane.model.names import dlq_of, id_of
@@ -74,7 +45,7 @@ class Columns:
         """Add the events of a page."""
         columns, at_ms = self._columns, page.at_ms
         sequences, instants = columns["sequence"], columns["at_ms"]
-        kinds, records = columns["kind"], columns["record"]
+        kinds, firsts = columns["kind"], columns["record"]
         for record in page.records:
             told = _TELLERS.get(type(record))
             if told is None:
@@ -85,11 +56,11 @@ class Columns:
             if count == 1:
                 sequences.append(first)
                 kinds.append(kind)
-                records.append(first)
+                firsts.append(first)
             else:
                 sequences += range(first, first + count)
                 kinds += [kind] * count
-                records += [first] * count
+                firsts += [first] * count
             self.count += count
         instants += [at_ms] * (self.count - len(instants))
 
@@ -142,7 +113,7 @@ def _as_shown(name: str, column: list[Any]) -> list[Any]:
 # ------------------------------------------------------------------------------------------------- about messages
 
 
-def _enqueued(columns: Columns, record: Enqueued, count: int) -> None:
+def _enqueued(columns: Columns, record: records.Enqueued, count: int) -> None:
     columns.fill("queue", record.queue, count)
     columns.put("message_id", range(record.sequence, record.sequence + count))
     columns.put("size_bytes", record.sizes)
@@ -155,7 +126,7 @@ def _enqueued(columns: Columns, record: Enqueued, count: int) -> None:
         columns.fill("cause_id", record.cause, count)
 
 
-def _staged(columns: Columns, record: Staged, count: int) -> None:
+def _staged(columns: Columns, record: records.Staged, count: int) -> None:
     columns.fill("queue", record.queue, count)
     columns.put("message_id", range(record.sequence, record.sequence + count))
     columns.put("size_bytes", record.sizes)
@@ -167,7 +138,7 @@ def _staged(columns: Columns, record: Staged, count: int) -> None:
     columns.fill("value", record.part, count)
 
 
-def _published(columns: Columns, record: Published, count: int) -> None:
+def _published(columns: Columns, record: records.Published, count: int) -> None:
     _put_messages(columns, record, count)
     columns.put("size_bytes", record.sizes)
     _put_terms(columns, record.terms, count)
@@ -210,7 +181,7 @@ def _put_messages(columns: Columns, record: OfMessages, count: int) -> None:
     columns.put("message_id", record.numbers)
 
 
-def _leased(columns: Columns, record: Leased, count: int) -> None:
+def _leased(columns: Columns, record: records.Leased, count: int) -> None:
     _put_messages(columns, record, count)
     columns.put("token", range(record.sequence, record.sequence + count))
     if record.expires_ms != NEVER_MS:
@@ -234,18 +205,18 @@ def _put_picking(columns: Columns, picking: Picking, count: int) -> None:
         columns.put("value", [_json(picking.moves), *[None] * (count - 1)])
 
 
-def _extended(columns: Columns, record: Extended, count: int) -> None:
+def _extended(columns: Columns, record: records.Extended, count: int) -> None:
     _put_messages(columns, record, count)
     columns.fill("expires_ms", record.expires_ms, count)
 
 
-def _acked(columns: Columns, record: Acked, count: int) -> None:
+def _acked(columns: Columns, record: records.Acked, count: int) -> None:
     _put_messages(columns, record, count)
     if record.costs is not None:
         columns.put("cost", record.costs)
 
 
-def _returned(columns: Columns, record: Returned, count: int) -> None:
+def _returned(columns: Columns, record: records.Returned, count: int) -> None:
     _put_messages(columns, record, count)
     columns.fill("reason", record.reason, count)
     if record.due_ms is not None:
@@ -258,7 +229,7 @@ def _put_errors(columns: Columns, errors: list[str] | None) -> None:
         columns.put("error", [error or None for error in errors])  # an empty text is null in every batch
 
 
-def _dead(columns: Columns, record: Dead, count: int) -> None:
+def _dead(columns: Columns, record: records.Dead, count: int) -> None:
     _put_messages(columns, record, count)
     columns.fill("reason", record.reason, count)
     columns.fill("target", dlq_of(record.queue), count)
@@ -267,12 +238,12 @@ def _dead(columns: Columns, record: Dead, count: int) -> None:
     _put_errors(columns, record.errors)
 
 
-def _removed(columns: Columns, record: Removed, count: int) -> None:
+def _removed(columns: Columns, record: records.Removed, count: int) -> None:
     _put_messages(columns, record, count)
     columns.fill("reason", record.reason, count)
 
 
-def _redriven(columns: Columns, record: Redriven, count: int) -> None:
+def _redriven(columns: Columns, record: records.Redriven, count: int) -> None:
     _put_messages(columns, record, count)
     columns.fill("target", record.target, count)
     _put_terms(columns, record.terms, count)
@@ -283,105 +254,70 @@ def _redriven(columns: Columns, record: Redriven, count: int) -> None:
 # -------------------------------------------------------------------------------------------------- about all else
 
 
-def _put_one(columns: Columns, **values: object) -> None:
-    for name, value in values.items():
-        if value is not None:
-            columns.fill(name, value, 1)
-
-
-def _state_set(columns: Columns, record: StateSet, _count: int) -> None:
-    _put_one(columns, queue=record.queue, message_id=record.number, size_bytes=record.size)
-
-
-def _state_removed(columns: Columns, record: StateRemoved, _count: int) -> None:
-    _put_one(columns, queue=record.queue, message_id=record.number)
-
-
-def _queue_set(columns: Columns, record: QueueSet, _count: int) -> None:
-    _put_one(columns, queue=record.queue, policy_json=_json(record.policy), by=record.by)
-
-
-def _queue_removed(columns: Columns, record: QueueRemoved, _count: int) -> None:
-    _put_one(columns, queue=record.queue, by=record.by)
-
-
-def _queue_paused(columns: Columns, record: QueuePaused, _count: int) -> None:
-    path = None if record.key is None else _path(record.key)
-    _put_one(columns, queue=record.queue, fairness_key=path, is_paused=record.is_paused, by=record.by)
-
-
-def _config_set(columns: Columns, record: ConfigSet, _count: int) -> None:
-    _put_one(columns, name=record.key, value=record.value, by=record.by)
-
-
-def _reader_set(columns: Columns, record: ReaderSet, _count: int) -> None:
-    _put_one(columns, name=record.name, position=record.position)
-
-
-def _consumer_set(columns: Columns, record: ConsumerSet, _count: int) -> None:
-    idle = None if record.idle_ms is None else _json({"idle_ms": record.idle_ms})
-    _put_one(columns, queue=record.queue, name=record.name, value=idle)
-
-
-def _consumer_removed(columns: Columns, record: ConsumerRemoved, _count: int) -> None:
-    _put_one(columns, queue=record.queue, name=record.name, by=record.by)
-
-
-def _claims_ended(columns: Columns, record: ClaimsEnded, _count: int) -> None:
-    _put_one(columns, queue=record.queue, name=record.name, claim=record.through)
-
-
-def _sink_set(columns: Columns, record: SinkSet, _count: int) -> None:
-    _put_one(columns, queue=record.queue, name=record.name, position=record.batch)
-
-
-def _sink_removed(columns: Columns, record: SinkRemoved, _count: int) -> None:
-    _put_one(columns, queue=record.queue, name=record.name, by=record.by)
-
-
-def _opened(columns: Columns, record: Opened, _count: int) -> None:
-    _put_one(columns, value=_json({"built_ms": record.built_ms}) if record.built_ms else None)
-
-
-def _sealed(columns: Columns, record: Sealed, _count: int) -> None:
-    span = _json({"first_ms": record.first_ms, "last_ms": record.last_ms})
-    _put_one(columns, position=record.first, size_bytes=record.size, value=span)
-
-
-def _trimmed(columns: Columns, record: Trimmed, _count: int) -> None:
-    _put_one(columns, position=record.to, value=_json(record.passed))
-
-
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def _details(**values: int | None) -> str | None:
+    """Return values as JSON; nothing if none of them is known."""
+    known = {name: value for name, value in values.items() if value is not None}
+    return _json(known) if known else None
+
+
+_OF_MESSAGES: dict[type[AnyRecord], Callable[[Columns, Any, int], None]] = {
+    records.Enqueued: _enqueued,
+    records.Leased: _leased,
+    records.Extended: _extended,
+    records.Acked: _acked,
+    records.Returned: _returned,
+    records.Dead: _dead,
+    records.Removed: _removed,
+    records.Redriven: _redriven,
+    records.Staged: _staged,
+    records.Published: _published,
+}
+"""How records about messages become events: each writes its columns."""
+_OF_OTHERS: dict[type[AnyRecord], Callable[[Any], dict[str, object]]] = {
+    records.StateSet: lambda one: {"queue": one.queue, "message_id": one.number, "size_bytes": one.size},
+    records.StateRemoved: lambda one: {"queue": one.queue, "message_id": one.number},
+    records.QueueSet: lambda one: {"queue": one.queue, "policy_json": _json(one.policy), "by": one.by},
+    records.QueueRemoved: lambda one: {"queue": one.queue, "by": one.by},
+    records.QueuePaused: lambda one: {
+        "queue": one.queue,
+        "fairness_key": None if one.key is None else _path(one.key),
+        "is_paused": one.is_paused,
+        "by": one.by,
+    },
+    records.ConfigSet: lambda one: {"name": one.key, "value": one.value, "by": one.by},
+    records.ReaderSet: lambda one: {"name": one.name, "position": one.position},
+    records.ConsumerSet: lambda one: {"queue": one.queue, "name": one.name, "value": _details(idle_ms=one.idle_ms)},
+    records.ConsumerRemoved: lambda one: {"queue": one.queue, "name": one.name, "by": one.by},
+    records.ClaimsEnded: lambda one: {"queue": one.queue, "name": one.name, "claim": one.through},
+    records.SinkSet: lambda one: {"queue": one.queue, "name": one.name, "position": one.batch},
+    records.SinkRemoved: lambda one: {"queue": one.queue, "name": one.name, "by": one.by},
+    records.Opened: lambda one: {"value": _details(built_ms=one.built_ms or None)},
+    records.Sealed: lambda one: {
+        "position": one.first,
+        "size_bytes": one.size,
+        "value": _details(first_ms=one.first_ms, last_ms=one.last_ms),
+    },
+    records.Trimmed: lambda one: {"position": one.to, "value": _json(one.passed)},
+}
+"""The columns of all other records: each is one event, and None leaves a column out."""
+
+
+def _teller(values_of: Callable[[Any], dict[str, object]]) -> Callable[[Columns, Any, int], None]:
+    def tell(columns: Columns, record: AnyRecord, _count: int) -> None:
+        for name, value in values_of(record).items():
+            if value is not None:
+                columns.fill(name, value, 1)
+
+    return tell
+
+
 _TELLERS: dict[type[AnyRecord], tuple[str, Callable[[Columns, Any, int], None]]] = {
-    Enqueued: ("enqueued", _enqueued),
-    Leased: ("leased", _leased),
-    Extended: ("extended", _extended),
-    Acked: ("acked", _acked),
-    Returned: ("returned", _returned),
-    Dead: ("dead", _dead),
-    Removed: ("removed", _removed),
-    Redriven: ("redriven", _redriven),
-    StateSet: ("state_set", _state_set),
-    StateRemoved: ("state_removed", _state_removed),
-    QueueSet: ("queue_set", _queue_set),
-    QueueRemoved: ("queue_removed", _queue_removed),
-    QueuePaused: ("queue_paused", _queue_paused),
-    ConfigSet: ("config_set", _config_set),
-    ReaderSet: ("reader_set", _reader_set),
-    ConsumerSet: ("consumer_set", _consumer_set),
-    ConsumerRemoved: ("consumer_removed", _consumer_removed),
-    ClaimsEnded: ("claims_ended", _claims_ended),
-    Staged: ("staged", _staged),
-    Published: ("published", _published),
-    SinkSet: ("sink_set", _sink_set),
-    SinkRemoved: ("sink_removed", _sink_removed),
-    Opened: ("opened", _opened),
-    Sealed: ("sealed", _sealed),
-    Trimmed: ("trimmed", _trimmed),
+    kind: (str(kind.__struct_config__.tag), tell)
+    for kind, tell in (_OF_MESSAGES | {kind: _teller(values_of) for kind, values_of in _OF_OTHERS.items()}).items()
 }
 KIND_OF = {record: kind for record, (kind, _) in _TELLERS.items()}
 """The kind of event that a record becomes."""

@@ -348,7 +348,7 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
 
 
 class DedupImage(msgspec.Struct, array_like=True, gc=False):
-    """Dedup ids of one queue that are kept until an instant, each with the number of its message."""
+    """Dedup ids of one queue that are kept until an instant, under their tenants, each with its message's number."""
 
     queue: str
     until_ms: int

@@ -21,7 +21,15 @@ HEADERS_LENGTH_MAX: Final = 64 * 1024
 CORRELATION_ID_LENGTH_MAX: Final = 128
 DEDUP_ID_LENGTH_MAX: Final = 256
 BATCH_MAX: Final = 10_000
-"""Messages in one request."""
+"""Messages, receipts, ids or config values in one request."""
+BATCH_HEADERS_MAX: Final = 100_000
+"""Headers of all messages of one request together."""
+FORWARD_QUEUES_MAX: Final = 16
+"""Queues that one forward sends messages to; they share ``BATCH_MAX``."""
+CALLS_MAX: Final = 10_000
+"""Calls in one message of the stream."""
+JSON_COMMAS_MAX: Final = 100_000
+"""Commas in one JSON request, which bound its items before they are decoded."""
 CLAIM_MAX: Final = 50_000
 """Messages in one claim, which may be read in several requests."""
 TIMESPAN_MS_MAX: Final = 366 * 24 * 3600 * 1000
@@ -34,6 +42,12 @@ STATE_BYTES_MAX: Final = 1024 * 1024
 CONFIG_KEY_LENGTH_MAX: Final = 512
 CONFIG_VALUE_LENGTH_MAX: Final = 64 * 1024
 SCRIPT_LENGTH_MAX: Final = 64 * 1024
+POLICY_KEYS_MAX: Final = 10_000
+"""Fairness keys in ``weights`` and in ``caps`` of a queue policy."""
+GRANTS_MAX: Final = 100
+"""Grants of one API key."""
+GRANT_PATTERNS_MAX: Final = 1_000
+"""Patterns in one list of a grant."""
 OWNER_LENGTH_MAX: Final = 256
 PARTITIONS_MAX: Final = 64
 """Partitions of one queue, in a cluster."""

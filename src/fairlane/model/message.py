@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict
 
 import msgspec
+
+from fairlane.model.bounds import Headers, RequestKey, Throttles
 
 Key = str | tuple[str, ...]
 """A fairness key: a name, or a path of names such as ``("acme", "mobile")``."""
@@ -20,6 +22,16 @@ NEVER_MS = 253_402_300_799_000
 def canonical(key: Key) -> Key:
     """Return the canonical form of a key: a path of one name is that name."""
     return key[0] if type(key) is tuple and len(key) == 1 else key
+
+
+def key_of(path: Sequence[str]) -> Key:
+    """Return the key of a path of names, in its canonical form."""
+    return path[0] if len(path) == 1 else tuple(path)
+
+
+def key_text(key: Key) -> str:
+    """Return a key as people write it: ``acme`` or ``acme/mobile``."""
+    return key if isinstance(key, str) else "/".join(key)
 
 
 PriorityName = Literal["high", "normal", "low"]
@@ -40,18 +52,18 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         throttles: names of the token buckets that must all have a token before it goes.
         delay_ms: how long from now it may not be handed out.
         deadline_ms: how long from now it may be handed out.
-        dedup_id: a second message with the same one, within the queue's window, is not enqueued; the id of the first is
-            returned.
+        dedup_id: a second message of the same tenant with the same one, within the queue's window, is not enqueued; the
+            id of the first is returned.
         correlation_id: travels with the message through retries and dead letters; the message's own id by default.
     """
 
     payload: bytes = b""
-    headers: Mapping[str, str] = {}
-    fairness_key: Key | None = None
+    headers: Headers = {}
+    fairness_key: RequestKey | None = None
     weight: int | None = None
     cost: int | None = None
     priority: PriorityName | None = None
-    throttles: tuple[str, ...] = ()
+    throttles: Throttles = ()
     delay_ms: int = 0
     deadline_ms: int | None = None
     dedup_id: str | None = None
@@ -144,7 +156,10 @@ MessageStatus = Literal["waiting", "delayed", "leased"]
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as an observer sees it, without leasing it. ``payload`` and ``headers`` are set only if requested."""
+    """A message as an observer sees it, without leasing it. ``payload`` and ``headers`` are set only if requested.
+
+    It names the owner of a lease and when that ends, but not the fencing token, which would settle the lease.
+    """
 
     id: str
     queue: str
@@ -162,7 +177,6 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     failures: int
     errors: tuple[FailedAttempt, ...] = ()
     dead: DeadLetterOrigin | None = None
-    token: int | None = None
     owner: str | None = None
     expires_ms: int | None = None
     state_etag: str | None = None

@@ -8,6 +8,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from fairlane.model.bounds import ByKey, RequestKey, Throttles, excess_of
 from fairlane.model.limits import (
     BATCH_MAX,
     CAP_MAX,
@@ -63,6 +64,8 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         caps: caps by key; only config overrides them.
         quantum: the deficit that one turn adds to a key of weight 1.
         strict_priority: serve higher priority first across all keys, not only within one.
+        producer_weights: whether producers may set weights, and with ``strict_priority`` priorities. An API key that is
+            limited to fairness keys never may.
         throttle_scope: whether a throttle name is shared by all queues or belongs to this queue.
         journal_retention_ms: how long to keep the journal at least; the longest of all queues counts.
     """
@@ -83,16 +86,17 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     dedup_window_ms: int = 300_000
     on_enqueue: str | None = None
     on_failure: str | None = None
-    fairness_key_from: str | tuple[str, ...] | None = None
+    fairness_key_from: RequestKey | None = None
     weight_from: str | None = None
     cost_from: str | None = None
     priority_from: str | None = None
     cap_from: str | None = None
-    throttles_from: tuple[str, ...] = ()
-    weights: dict[str, int] = {}
-    caps: dict[str, int] = {}
+    throttles_from: Throttles = ()
+    weights: ByKey = {}
+    caps: ByKey = {}
     quantum: int = 1
     strict_priority: bool = False
+    producer_weights: bool = True
     throttle_scope: Literal["shared", "queue"] = "shared"
     journal_retention_ms: int | None = None
 
@@ -147,6 +151,8 @@ def _faults(policy: QueuePolicy) -> Iterator[str]:
         yield f"backoff_jitter must be a number from 0 to 1, got {policy.backoff_jitter}."
     yield from _source_faults(policy)
     for table, name, most in ((policy.weights, "weights", WEIGHT_MAX), (policy.caps, "caps", CAP_MAX)):
+        if (fault := excess_of(name, table, "POLICY_KEYS_MAX")) is not None:
+            yield fault
         least = 1 if name == "weights" else 0
         for key, value in table.items():
             if not (key and least <= value <= most):

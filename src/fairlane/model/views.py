@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
+from fairlane.model.bounds import Ids, RequestKey
 from fairlane.model.claims import ConsumerView
 from fairlane.model.message import Key
 from fairlane.model.partitions import Split
@@ -138,12 +139,12 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         ids: has one of these ids.
     """
 
-    fairness_key: Key | None = None
+    fairness_key: RequestKey | None = None
     error: str | None = None
     reason: str | None = None
     older_than_ms: int | None = None
     newer_than_ms: int | None = None
-    ids: tuple[str, ...] | None = None
+    ids: Ids | None = None
 
 
 class RedriveView(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,6 @@ Needs the extra ``fairlane[report]``: Parquet is read with Arrow, so no Spark is
 from __future__ import annotations
 
 from fairlane.report.files import FORMATS, make_report
-from fairlane.report.period import Period
+from fairlane.report.tables import Period
 
 __all__ = ["FORMATS", "Period", "make_report"]

@@ -13,10 +13,9 @@ import msgspec
 from fairlane.errors import InvalidArgument
 from fairlane.report.analysis import report_of
 from fairlane.report.page import page_data, page_of
-from fairlane.report.period import Period
 from fairlane.report.sections import Report, Section
 from fairlane.report.summary import summary_of
-from fairlane.report.tables import Tables
+from fairlane.report.tables import Period, Tables
 
 FORMATS = ("html", "md", "json", "csv")
 

@@ -14,8 +14,7 @@ import msgspec
 
 from fairlane.errors import InvalidArgument
 from fairlane.report.figures import Figure, figures_of
-from fairlane.report.formatting import shown
-from fairlane.report.sections import Cell, Heading, Report, Section
+from fairlane.report.sections import Cell, Heading, Report, Section, shown
 from fairlane.report.summary import findings_of
 
 ROWS_MAX = 50

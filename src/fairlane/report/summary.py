@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fairlane.report.formatting import shown, span
-from fairlane.report.sections import Report, Section
+from fairlane.report.sections import Report, Section, shown, span
 
 _NAMED_MAX = 5
 _ROWS_MAX = 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from fairlane.errors import InvalidArgument
-from fairlane.report.period import Period
 
 _PARTITIONS = ds.partitioning(pa.schema([("is_open", pa.bool_()), ("day", pa.date32())]), flavor="hive")
 
@@ -20,11 +20,7 @@ class Tables:
     """The tables in a folder, restricted to a period."""
 
     def __init__(self, folder: Path, period: Period) -> None:
-        """Look at a folder of tables.
-
-        Raises:
-            InvalidArgument: there are no tables in it.
-        """
+        """Look at a folder of tables. Raises InvalidArgument if there are no tables in it."""
         if not (folder / "tenant_usage").is_dir():
             raise InvalidArgument(f"Folder {folder} has no tables. Create them with 'fairlane pipeline run'.")
         self._folder = folder
@@ -77,3 +73,16 @@ def _delta(folder: Path) -> ds.Dataset:
     except ImportError as error:
         raise InvalidArgument(f"{folder} is a Delta table: install fairlane[delta] to read it.") from error
     return DeltaTable(folder).to_pyarrow_dataset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """Which days and queues a report is about. Both days are part of it; None is the first or the last there is."""
+
+    first_day: date | None = None
+    last_day: date | None = None
+    queue: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.first_day is not None and self.last_day is not None and self.first_day > self.last_day:
+            raise InvalidArgument(f"The first day, {self.first_day}, is after the last, {self.last_day}.")

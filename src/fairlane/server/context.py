@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-from fairlane.broker.requests import Reply
-from fairlane.errors import Closed, FairlaneError, Forbidden, InternalError, TooManyWaiters, Unauthenticated
-from fairlane.gateway.caller import ANYBODY, Caller, check_rights
+from fairlane.errors import Closed, FairlaneError, Forbidden, InternalError, Unauthenticated
+from fairlane.gateway.caller import ANYBODY, Caller, check_before_reading, check_rights
 from fairlane.gateway.context import CallContext, with_context
 from fairlane.gateway.leases import leased_unless
 from fairlane.gateway.protocol import Answer, Gateway
 from fairlane.journal.records import AnyRecord
 from fairlane.server.api_keys import ApiKeys
+from fairlane.server.connections import Connections
 from fairlane.server.interfaces.asgi import Headers
 from fairlane.server.limits import CallLimits
 from fairlane.server.live.viewers import Viewers
@@ -25,14 +25,14 @@ from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
 from fairlane.server.rate_limits import RateLimits
 from fairlane.server.tracing.spans import Spans
+from fairlane.server.waiters import CallerWaits
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERB_OF
-from fairlane.verbs.verb import Request, Verb
+from fairlane.verbs.verb import Reply, Request, Verb
 
 Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
 OwnVerb: TypeAlias = Callable[[Any, Caller], Coroutine[Any, Any, Answer]]
 _log = logging.getLogger("fairlane.server")
-_RETRY_AFTER_MS: Final = 1_000
 
 
 class ServerContext:
@@ -62,6 +62,10 @@ class ServerContext:
         """The host names that requests may name while authentication is disabled; None for any."""
         self.api_keys = api_keys if api_keys is not None else ApiKeys(observed)
         self.limits = limits if limits is not None else CallLimits()
+        self.connections = Connections(self.limits)
+        """The open connections, where our own server accepts them."""
+        self.waiters = CallerWaits(self.limits.waiters_per_caller_max)
+        """What each caller waits for."""
         self.tally = CallCounts()
         self.metrics = Metrics(observed, queues_max=metrics_queues_max, keys_max=metrics_keys_max)
         rate = self.limits.requests_per_second
@@ -256,6 +260,21 @@ class ServerContext:
             self.tally.errors[error.code] += 1
             raise
 
+    def check_before_reading(self, verb: Verb, caller: Caller) -> None:
+        """Refuse a caller that has no right to any request of a verb, before one is read or decoded.
+
+        Raises:
+            Forbidden: see ``gateway.caller.check_before_reading``.
+        """
+        if caller.grants is None:
+            return
+        try:
+            check_before_reading(verb, caller)
+        except Forbidden as error:
+            self.tally.calls[verb.name] += 1
+            self.tally.errors[error.code] += 1
+            raise
+
     def check_open(self) -> None:
         """Refuse new work while the server shuts down.
 
@@ -266,21 +285,18 @@ class ServerContext:
             raise Closed("The server is shutting down.")
 
     @contextmanager
-    def subscription(self) -> Iterator[None]:
+    def subscription(self, holder: str | None) -> Iterator[None]:
         """Count a request whose answer is a stream, for as long as it lasts.
 
         Raises:
-            TooManyWaiters: there are ``connections_max`` already.
+            TooManyWaiters: its caller waits for ``waiters_per_caller_max`` things already.
         """
-        tally = self.tally
-        if tally.subscriptions >= self.limits.connections_max:
-            cause = f"The server has {tally.subscriptions} subscriptions; connections_max is reached."
-            raise TooManyWaiters(cause, retry_after_ms=_RETRY_AFTER_MS)
-        tally.subscriptions += 1
-        try:
-            yield
-        finally:
-            tally.subscriptions -= 1
+        with self.waiters.counted(holder):
+            self.tally.subscriptions += 1
+            try:
+                yield
+            finally:
+                self.tally.subscriptions -= 1
 
 
 async def _awaited(answering: Awaitable[Answer]) -> Answer:

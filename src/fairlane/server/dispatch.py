@@ -1,21 +1,31 @@
-"""From a verb's name and its request to its answer: the one table behind HTTP and the stream."""
+"""From bytes to the request of a verb, with one form of errors for HTTP, the stream and gRPC."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from fairlane.errors import InvalidArgument
-from fairlane.server.suggestions import suggestion
+from fairlane.model.bounds import excess
+from fairlane.server.suggestions import limit_of, suggestion
 from fairlane.verbs.table import VERBS
+from fairlane.verbs.verb import Shape
+from fairlane.wire.frames import CONSUME, STOP, WITHDRAW, Consume, Stop, Withdraw
 
 Answer: TypeAlias = msgspec.Struct
 T = TypeVar("T")
 
+SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in VERBS.items()} | {
+    CONSUME: Consume,
+    STOP: Stop,
+    WITHDRAW: Withdraw,
+}
+"""The request of each verb, those that exist only on the stream included."""
 _PATH = re.compile(r" - at `\$(.*)`$")
+_EXCESS = re.compile(r"Expected `(?:array|object)` of length <= (\d+)")
 
 
 def decoded(decode: Callable[[Any], T], data: bytes | msgspec.Raw, name: str) -> T:
@@ -37,7 +47,12 @@ def decoded(decode: Callable[[Any], T], data: bytes | msgspec.Raw, name: str) ->
 def _told(name: str, fault: str) -> str:
     path = _PATH.search(fault)
     field = "" if path is None else path.group(1).lstrip(".")
-    question = suggestion(VERBS[name].request, fault, field) if name in VERBS else ""
+    shape = SHAPES.get(name)
+    too_long = _EXCESS.match(fault)
+    if too_long is not None and shape is not None:
+        limit = limit_of(shape, field, int(too_long[1]))
+        return f"{field} has more than {too_long[1]} items." if limit is None else excess(field, limit)
+    question = suggestion(shape, fault, field) if shape is not None else ""
     if path is None:
         return f"The request of {name} is not as it should be: {fault}.{question}"
     return f"In the request of {name}, at {field}: {fault[: path.start()]}.{question}"

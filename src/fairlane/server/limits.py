@@ -9,7 +9,8 @@ from fairlane.errors import InvalidArgument
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.verbs.verb import Request
 
-_ENVELOPE_BYTES: Final = 8 * 1024 * 1024
+_MEBIBYTE: Final = 1024 * 1024
+_ENVELOPE_BYTES: Final = 8 * _MEBIBYTE
 """What a request with one message of the greatest size may have besides its payload, as base64 for example."""
 
 
@@ -19,8 +20,19 @@ class CallLimits:
 
     Attributes:
         body_bytes_max: bytes in one HTTP request, or in one message of the stream.
+        json_body_bytes_max: bytes in one HTTP request in JSON, which takes longer to decode than msgpack.
         calls_max: calls in flight on one connection of the stream; more are not read until one is answered.
-        connections_max: connections of the stream, and HTTP requests that stream deliveries, at the same time.
+        connections_max: open connections over HTTP and the stream, and as many again over gRPC.
+        connections_per_address_max: of these, connections from one address that have shown no API key.
+        connections_per_key_max: of these, connections of one API key.
+        waiters_per_caller_max: long polls, channels and subscriptions of one caller at the same time, counted by its
+            API key, or by its address where authentication is disabled.
+        descriptors_reserved: file descriptors that are not used for connections, so that the store can work.
+        head_timeout_ms: how long the head of a request may take to arrive.
+        body_timeout_ms: how often the rate of a body is checked; a body without progress ends after this time.
+        body_bytes_per_second_min: the lowest rate at which a body may arrive.
+        handshake_timeout_ms: how long a TLS handshake may take.
+        idle_timeout_ms: how long a connection may be open between two requests.
         wait_ms_max: how long a request over HTTP or gRPC may wait for messages or capacity.
         requests_per_second: requests that one caller may make per second, counted by its API key, or by its address
             where authentication is disabled. None for no limit.
@@ -28,8 +40,18 @@ class CallLimits:
     """
 
     body_bytes_max: int = PAYLOAD_BYTES_MAX + _ENVELOPE_BYTES
+    json_body_bytes_max: int = 8 * _MEBIBYTE
     calls_max: int = 1024
     connections_max: int = 4096
+    connections_per_address_max: int = 2048
+    connections_per_key_max: int = 2048
+    waiters_per_caller_max: int = 2048
+    descriptors_reserved: int = 64
+    head_timeout_ms: int = 10_000
+    body_timeout_ms: int = 10_000
+    body_bytes_per_second_min: int = 1024
+    handshake_timeout_ms: int = 10_000
+    idle_timeout_ms: int = 75_000
     wait_ms_max: int = 60_000
     requests_per_second: int | None = None
     requests_burst: int | None = None

@@ -9,8 +9,8 @@ import msgspec
 from fairlane import __version__
 from fairlane.model.message import Delivery
 from fairlane.model.views import ClusterView, QueueView
-from fairlane.server.interfaces.exchange import JSON, MSGPACK
-from fairlane.server.interfaces.raw_payload import PARAMETERS, RAW
+from fairlane.server.interfaces.exchange import JSON, MSGPACK, RAW
+from fairlane.server.interfaces.raw_payload import PARAMETERS
 from fairlane.server.live import feed
 from fairlane.server.routes import journal, reports
 from fairlane.verbs.config import ConfigValues

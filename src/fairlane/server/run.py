@@ -14,9 +14,9 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -31,26 +31,17 @@ from fairlane.gateway.protocol import Gateway
 from fairlane.server.api_keys import ApiKeys
 from fairlane.server.cluster_node import hand_over, joined, opened_gateway, share_api_keys
 from fairlane.server.context import ServerContext
-from fairlane.server.interfaces.http import HttpInterface
-from fairlane.server.listener import BACKLOG, address_of, listen, print_banner
+from fairlane.server.descriptors import fit
+from fairlane.server.http_server import HttpServer
+from fairlane.server.listener import address_of, listen, print_banner
 from fairlane.server.logs import set_up_logs
 from fairlane.server.settings import MEMORY, ServerSettings, check, check_tls
 from fairlane.server.shutdown import drain
 from fairlane.server.tracing.spans import Spans
 from fairlane.verbs.keys import CreateKey, Grant
 
-try:
-    import uvicorn
-
-    from fairlane.server.interfaces.websocket import QuickSocket
-except ImportError as error:
-    raise ImportError("The server needs uvicorn and websockets: install fairlane[server].") from error
-
-from fairlane.server.interfaces.request_head import BoundedHeadProtocol
-
 STORE: Final = "store"
 FIRST_KEY_FILE: Final = "admin.key"
-_CLOSE_S: Final = 5
 _LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 _MALLOC_OPTIONS: Final = ((-1, 64 << 20), (-2, 4 << 20), (-3, 16 << 20))
 """M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD: when glibc returns memory, how much it requests at once, and from
@@ -101,10 +92,12 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
+    limits, first_reserved = fit(settings.limits, listeners=1 if settings.grpc_port is None else 2)
+    settings = replace(settings, limits=limits)
     with listen(settings) as listener:
         async with _opened(settings, listener) as gateway:
             context = await _server_context(gateway, settings, echo)
-            server = _Server(_uvicorn(HttpInterface(context), settings))
+            server = HttpServer(context, settings, listener, first_reserved=first_reserved)
             node = gateway.member if isinstance(gateway, ClusterGateway) else None
             if node is not None:
                 share_api_keys(node, context.api_keys)
@@ -116,7 +109,7 @@ async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
                     _in_background(_watch_node(node, _advertised(grpc_address, node), server)),
                 ):
                     print_banner(settings, listener, grpc_address, echo)
-                    await server.serve(sockets=[listener])
+                    await server.serve()
     _log.info("The server has shut down.")
 
 
@@ -144,7 +137,7 @@ def _advertised(grpc_address: str | None, node: Node | None) -> str | None:
     return f"{f'[{host}]' if ':' in host else host}:{grpc_address.rpartition(':')[2]}"
 
 
-async def _watch_node(node: Node | None, grpc_address: str | None, server: uvicorn.Server) -> None:
+async def _watch_node(node: Node | None, grpc_address: str | None, server: HttpServer) -> None:
     """Publish the gRPC address, and stop the server if another process takes over the name of this node."""
     if node is None:
         return
@@ -238,40 +231,11 @@ def _spans(settings: ServerSettings, context: ServerContext) -> contextlib.Abstr
     return exported_spans(settings.otlp_endpoint, now_ms=context.observed.now_ms, seen=context.metrics.note_exemplar)
 
 
-def _uvicorn(app: HttpInterface, settings: ServerSettings) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        http=BoundedHeadProtocol,
-        ws=QuickSocket,
-        ws_max_size=settings.limits.body_bytes_max,
-        ws_per_message_deflate=False,  # compression takes longer than a fast network
-        server_header=False,
-        backlog=BACKLOG,
-        timeout_graceful_shutdown=_CLOSE_S,
-        ssl_certfile=settings.tls_certificate,
-        ssl_keyfile=settings.tls_key,
-        ssl_ca_certs=settings.tls_client_ca,
-        ssl_cert_reqs=ssl.CERT_REQUIRED if settings.tls_client_ca is not None else ssl.CERT_NONE,
-    )
-
-
 # ----------------------------------------------------------------------------------------------------------- shutdown
 
 
-class _Server(uvicorn.Server):
-    """A uvicorn server that leaves signals to us."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture no signals."""
-        yield
-
-
 @contextlib.contextmanager
-def _on_signals(context: ServerContext, server: uvicorn.Server, grace_ms: int, node: Node | None) -> Iterator[None]:
+def _on_signals(context: ServerContext, server: HttpServer, grace_ms: int, node: Node | None) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     shutdowns: set[asyncio.Task[None]] = set()
 
@@ -291,7 +255,7 @@ def _on_signals(context: ServerContext, server: uvicorn.Server, grace_ms: int, n
             loop.remove_signal_handler(number)
 
 
-async def _shut_down(context: ServerContext, server: uvicorn.Server, grace_s: float, node: Node | None) -> None:
+async def _shut_down(context: ServerContext, server: HttpServer, grace_s: float, node: Node | None) -> None:
     if node is not None:
         grace_s -= await hand_over(node, context, grace_s=grace_s)
     await drain(context, grace_s=max(0.0, grace_s))

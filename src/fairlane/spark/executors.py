@@ -32,11 +32,7 @@ def versions() -> Versions:
 
 
 def check_versions(driver: Versions) -> None:
-    """Refuse to work for a driver with other versions.
-
-    Raises:
-        ExecutorMismatch: a version differs.
-    """
+    """Refuse to work for a driver with other versions. Raises ExecutorMismatch if a version differs."""
     if (here := versions()) != driver:
         raise ExecutorMismatch(f"An executor on {platform.node()} has {_told(here)}, the driver {_told(driver)}.")
 

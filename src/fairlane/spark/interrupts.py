@@ -23,12 +23,10 @@ _TIMES: Final = 50
 def interruptible(spark: SparkSession, work: Callable[[], T]) -> T:
     """Run work on Spark in its own thread, and return its result.
 
-    A thread that waits for an answer of the JVM can't be interrupted without leaving the answer unread, and whatever
-    it asks next, to tidy up for instance, would get that one. So the caller's thread waits here instead. When it is
-    interrupted, Spark says nothing any more, all its jobs are cancelled, and the work is given time to tidy up.
-
-    Raises:
-        KeyboardInterrupt: it was interrupted. What the work raised because of that is left out.
+    A thread that waits for an answer of the JVM can't be interrupted without leaving the answer unread, and whatever it
+    asks next, to tidy up for instance, would get that one. So the caller's thread waits here instead. When it is
+    interrupted, Spark says nothing any more, all its jobs are cancelled, and the work is given time to tidy up. Raises
+    KeyboardInterrupt if it was interrupted. What the work raised because of that is left out.
     """
     outcome: Future[T] = Future()
 

@@ -6,12 +6,12 @@ Derive a test class from ``StoreContract`` and implement ``make_store``; pytest,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from fairlane.errors import StoreFailed
 from fairlane.ports.store import Commit, Extent, Store, StoredPage
-from fairlane.testing.store_samples import check_refused, check_same, commit_of, is_refused, page_of
 
 _BIG_BODY_BYTES = 16 << 20
 _MANY = 500
@@ -277,3 +277,52 @@ class StoreContract:
             check_refused(lambda: list(store.pages(0)), "a read of pages")
             check_refused(lambda: store.bodies([1]), "a read of bodies")
             check_same(store.recover(), self.extent(1, base=1, end=2), "extent")
+
+
+_TEXT_LENGTH_MAX = 500
+
+
+def page_of(sequence: int, next_sequence: int) -> bytes:
+    """Return page bytes that are unique to these sequences."""
+    return b"".join(b"%d;" % each for each in range(sequence, next_sequence))
+
+
+def commit_of(
+    sequence: int,
+    count: int,
+    *,
+    bodies: Sequence[tuple[int, bytes]] = (),
+    dropped: Sequence[int] = (),
+    base: int = 1,
+    trim: int = 0,
+) -> Commit:
+    """Return a commit with ``count`` records and a page that is unique to its sequences."""
+    end = sequence + count
+    page = page_of(sequence, end)
+    return Commit(sequence=sequence, next_sequence=end, page=page, bodies=bodies, dropped=dropped, base=base, trim=trim)
+
+
+def check_same(actual: object, expected: object, what: str) -> None:
+    """Fail the test unless the actual value equals the expected one."""
+    if actual != expected:
+        raise AssertionError(f"{what}: expected {_short(expected)}, got {_short(actual)}")
+
+
+def check_refused(call: Callable[[], object], what: str) -> None:
+    """Fail the test unless the store rejects a call."""
+    if not is_refused(call):
+        raise AssertionError(f"The store accepted {what} but should reject it.")
+
+
+def is_refused(call: Callable[[], object]) -> bool:
+    """Return whether a call raises ``StoreFailed`` or ``ValueError``."""
+    try:
+        call()
+    except (StoreFailed, ValueError):
+        return True
+    return False
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _TEXT_LENGTH_MAX else f"{text[:_TEXT_LENGTH_MAX]}..."

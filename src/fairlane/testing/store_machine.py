@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from fairlane.ports.store import Commit, Extent, Store, StoredPage
-from fairlane.testing.store_samples import check_same, page_of
+from fairlane.testing.store_contract import check_same, page_of
 
 
 class _Machine(RuleBasedStateMachine):

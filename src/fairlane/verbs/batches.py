@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairlane.model.bounds import Batch, Parts
 from fairlane.model.claims import Claim, Claimed, ConsumerView
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import NewMessage
@@ -148,7 +149,7 @@ class Stage(Request[StageResult], frozen=True, kw_only=True):
     batch: int
     part: str
     at: int
-    messages: list[NewMessage]
+    messages: Batch[NewMessage]
     wait_ms: int = STAGE_WAIT_MS
 
 
@@ -169,7 +170,7 @@ class Publish(Request[PublishResult], frozen=True, kw_only=True):
     queue: str
     sink: str
     batch: int
-    parts: list[str]
+    parts: Parts
 
 
 PUBLISH: Final = Verb(

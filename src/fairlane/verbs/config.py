@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, Literal
 
+import msgspec
+
+from fairlane.model.bounds import ConfigChanges, Headers
 from fairlane.model.views import HookStatistics, HookTrial, ThrottleView
 from fairlane.verbs.verb import Done, Request, Shape, Verb
 
@@ -19,7 +21,7 @@ class SetConfig(Request[Done], frozen=True, kw_only=True):
         values: the values by config key; null removes a value.
     """
 
-    values: dict[str, str | None]
+    values: ConfigChanges
 
 
 SET_CONFIG: Final = Verb(
@@ -93,7 +95,7 @@ class TryHook(Request[HookTrial], frozen=True, kw_only=True):
     queue: str
     hook: Literal["on_enqueue", "on_failure"]
     script: str
-    headers: Mapping[str, str] = {}
+    headers: Headers = msgspec.field(default_factory=dict)
     payload_size: int = 0
     attempts: int = 1
     error: str = ""

@@ -6,10 +6,16 @@ from typing import Final
 
 import msgspec
 
+from fairlane.model.bounds import Grants, Patterns
 from fairlane.verbs.verb import Done, Request, Right, Shape, Verb
 
 EVERY: Final = "*"
 """The pattern of every queue."""
+
+
+def fits(pattern: str, name: str) -> bool:
+    """Return whether a name matches a pattern: a name, a prefix followed by a star, or a star for all names."""
+    return name.startswith(pattern[:-1]) if pattern.endswith(EVERY) else name == pattern
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -18,13 +24,17 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Attributes:
         right: ``produce``, ``consume``, or ``admin``, which includes both.
         queues: the pattern of the queue names.
-        keys: for ``produce``, patterns of which one must match the fairness key of a message; any key by default.
-            Of a path only the first name is compared, because it is the tenant.
+        keys: for ``produce``, patterns of which one must match the fairness key that a message gets; any key by
+            default. Of a path only the first name is compared, because it is the tenant. A grant with keys can't set
+            the weight of its messages, nor under strict priority their priority.
+        throttles: for ``produce``, patterns of the throttles that a message may name; by default any, or none if the
+            grant has keys.
     """
 
     right: Right
     queues: str = EVERY
-    keys: tuple[str, ...] | None = None
+    keys: Patterns | None = None
+    throttles: Patterns | None = None
 
 
 class CreatedKey(Shape, frozen=True, kw_only=True):
@@ -43,7 +53,7 @@ class CreateKey(Request[CreatedKey], frozen=True, kw_only=True):
     """
 
     name: str
-    grants: tuple[Grant, ...]
+    grants: Grants[Grant]
     expires_ms: int | None = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from fairlane.model.bounds import Batch, ByQueue
 from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.verbs.messages import Results
 from fairlane.verbs.verb import Request, Shape, Verb
@@ -56,7 +57,7 @@ class Ack(Request[Results], frozen=True, kw_only=True):
     """Acknowledge leased messages. Each one succeeds or fails separately."""
 
     queue: str
-    receipts: list[Receipt]
+    receipts: Batch[Receipt]
 
 
 ACK: Final = Verb(
@@ -86,7 +87,7 @@ class Forward(Request[ForwardedIds], frozen=True, kw_only=True):
 
     queue: str
     receipt: Receipt
-    messages: dict[str, list[NewMessage]]
+    messages: ByQueue[Batch[NewMessage]]
 
 
 FORWARD: Final = Verb(
@@ -109,7 +110,7 @@ class Nack(Request[Results], frozen=True, kw_only=True):
     """
 
     queue: str
-    receipts: list[Receipt]
+    receipts: Batch[Receipt]
     intent: NackIntent = "failure"
     error: str = ""
     delay_ms: int | None = None
@@ -135,7 +136,7 @@ class Extend(Request[Results], frozen=True, kw_only=True):
     """
 
     queue: str
-    receipts: list[Receipt]
+    receipts: Batch[Receipt]
     visibility_ms: int | None = None
 
 

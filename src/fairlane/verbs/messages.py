@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairlane.model.bounds import Batch
 from fairlane.model.message import MessageView, NewMessage
 from fairlane.model.views import DeadLetterFilter, Explained
 from fairlane.verbs.errors import ErrorBody
@@ -34,7 +35,7 @@ class Enqueue(Request[EnqueueResults], frozen=True, kw_only=True):
     """
 
     queue: str
-    messages: list[NewMessage]
+    messages: Batch[NewMessage]
     wait_ms: int = ENQUEUE_WAIT_MS
 
 
@@ -73,7 +74,7 @@ class Cancel(Request[Results], frozen=True, kw_only=True):
     """Remove messages that are not leased. Each one succeeds or fails separately."""
 
     queue: str
-    ids: list[str]
+    ids: Batch[str]
 
 
 CANCEL: Final = Verb(name="cancel", request=Cancel, path="queue/cancel", right="admin", spread="by_id")

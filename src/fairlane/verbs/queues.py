@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from fairlane.model.message import Key
+from fairlane.model.bounds import PolicyChanges, RequestKey
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.views import QueueView
 from fairlane.verbs.verb import Done, Request, Shape, Verb
@@ -35,7 +35,7 @@ class UpdateQueue(Request[Done], frozen=True, kw_only=True):
     """
 
     queue: str
-    policy: dict[str, Any]
+    policy: PolicyChanges
 
 
 UPDATE_QUEUE: Final = Verb(
@@ -68,7 +68,7 @@ class PauseQueue(Request[Done], frozen=True, kw_only=True):
     """
 
     queue: str
-    key: Key | None = None
+    key: RequestKey | None = None
 
 
 PAUSE: Final = Verb(
@@ -90,7 +90,7 @@ class ResumeQueue(Request[Done], frozen=True, kw_only=True):
     """
 
     queue: str
-    key: Key | None = None
+    key: RequestKey | None = None
 
 
 RESUME: Final = Verb(

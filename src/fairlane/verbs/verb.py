@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, TypeVar, get_args
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
 import msgspec
 
@@ -38,6 +38,19 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class Request(Shape, Generic[A_co], frozen=True, kw_only=True):
     """The base of requests. The type parameter is the answer."""
+
+
+class Reply(Protocol):
+    """Where an answer goes. ``asyncio`` and ``concurrent`` futures are replies."""
+
+    def done(self) -> bool:
+        """Return whether the caller has its answer, or gave up."""
+
+    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - futures take what their verb answers
+        """Give the answer."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Refuse."""
 
 
 class Done(Shape, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from fairlane.model.bounds import Calls, Ids
 from fairlane.model.message import Delivery
 from fairlane.verbs.errors import ErrorBody
 from fairlane.verbs.verb import Shape
@@ -46,7 +47,7 @@ class Stop(Shape, frozen=True, kw_only=True):
     """
 
     channel: int
-    unseen: tuple[str, ...] = ()
+    unseen: Ids = ()
     received: int | None = None
 
 
@@ -120,25 +121,17 @@ def is_many(data: bytes) -> bool:
 
 
 _encoder = msgspec.msgpack.Encoder()
-_call, _calls = msgspec.msgpack.Decoder(Call), msgspec.msgpack.Decoder(list[Call])
+_call, _calls = msgspec.msgpack.Decoder(Call), msgspec.msgpack.Decoder(Calls[Call])
 _frame, _frames = msgspec.msgpack.Decoder(FromServer), msgspec.msgpack.Decoder(list[FromServer])
 
 
 def calls_of(data: bytes) -> list[Call]:
-    """Return the calls in a message from a client.
-
-    Raises:
-        msgspec.DecodeError: the message is malformed.
-    """
+    """Return the calls in a message from a client. Raises msgspec.DecodeError if the message is malformed."""
     return _calls.decode(data) if is_many(data) else [_call.decode(data)]
 
 
 def frames_of(data: bytes) -> list[FromServer]:
-    """Return the frames in a message from a server.
-
-    Raises:
-        msgspec.DecodeError: the message is malformed.
-    """
+    """Return the frames in a message from a server. Raises msgspec.DecodeError if the message is malformed."""
     return _frames.decode(data) if is_many(data) else [_frame.decode(data)]
 
 

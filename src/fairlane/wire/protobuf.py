@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from fairlane.model.message import key_of
+
 if TYPE_CHECKING:
     import msgspec
     from google._upb._message import FieldDescriptor as FastField
@@ -34,7 +36,7 @@ def _value(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - depends
     if kind is None:
         if not field.is_repeated:
             return value
-        return _key(value) if field.name in _KEYS else tuple(value)
+        return key_of(value) if field.name in _KEYS else tuple(value)
     if kind.GetOptions().map_entry:
         return dict(value)
     return [said(each) for each in value] if field.is_repeated else said(value)
@@ -49,7 +51,7 @@ def _told_field(field: FieldDescriptor | FastField, message: Message) -> Any:  #
     kind, value = field.message_type, getattr(message, field.name)
     if field.is_repeated:
         if kind is None:
-            return (_key(value) if value else None) if field.name in _KEYS else tuple(value)
+            return (key_of(value) if value else None) if field.name in _KEYS else tuple(value)
         if kind.GetOptions().map_entry:
             return {name: _told_message(each) for name, each in value.items()} if _is_of_messages(kind) else dict(value)
         return [_told_message(each) for each in value]
@@ -61,15 +63,11 @@ def _told_field(field: FieldDescriptor | FastField, message: Message) -> Any:  #
 def _told_message(message: Message) -> Any:  # noqa: ANN401 - depends on the message
     name = message.DESCRIPTOR.full_name
     if name == _KEY:
-        return _key(getattr(message, "names"))  # noqa: B009 - types know nothing of it
+        return key_of(getattr(message, "names"))  # noqa: B009 - types know nothing of it
     fields = told(message)
     if name == _GRANT:
         fields["keys"] = fields["keys"] or None  # without patterns any fairness key matches
     return tuple(fields.values()) if name == _FAILED_ATTEMPT else fields
-
-
-def _key(names: Any) -> Any:  # noqa: ANN401 - as _value
-    return names[0] if len(names) == 1 else tuple(names)
 
 
 # -------------------------------------------------------------------------------------------------------------- writing

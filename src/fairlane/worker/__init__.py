@@ -3,17 +3,17 @@
 from fairlane.worker.app import Worker
 from fairlane.worker.message import ThreadMessage, WorkMessage
 from fairlane.worker.policy import HandlerPolicy, Restarts
-from fairlane.worker.results import Ack, Counters, DeadLetter, Defer, Forward, Result, Retry
+from fairlane.worker.results import Acknowledge, Counters, DeadLetter, Defer, ForwardTo, HandlerResult, Retry
 
 __all__ = [
-    "Ack",
+    "Acknowledge",
     "Counters",
     "DeadLetter",
     "Defer",
-    "Forward",
+    "ForwardTo",
     "HandlerPolicy",
+    "HandlerResult",
     "Restarts",
-    "Result",
     "Retry",
     "ThreadMessage",
     "WorkMessage",

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 from fairlane.errors import InvalidArgument
 from fairlane.model.limits import BATCH_MAX, ERROR_LENGTH_MAX
 from fairlane.worker.message import WorkMessage
-from fairlane.worker.results import DeadLetter, Result, Retry
+from fairlane.worker.results import DeadLetter, HandlerResult, Retry
 
-Answer: TypeAlias = Result | None
+Answer: TypeAlias = HandlerResult | None
 AsyncHandle: TypeAlias = Callable[[WorkMessage], Awaitable[Answer]]
 Handler: TypeAlias = Callable[[Any], Awaitable[Answer]] | Callable[[Any], Answer]
 Middleware: TypeAlias = Callable[[WorkMessage, AsyncHandle], Awaitable[Answer]]
@@ -65,7 +65,7 @@ class HandlerPolicy:
         """The number of messages that are held at the same time."""
         return self.credit if self.credit is not None else min(4 * self.concurrency, BATCH_MAX)
 
-    def verdict(self, error: BaseException, message: WorkMessage) -> Result:
+    def verdict(self, error: BaseException, message: WorkMessage) -> HandlerResult:
         """Return the result for a message whose handler raised."""
         text = f"{type(error).__name__}: {error}"[:ERROR_LENGTH_MAX]
         is_last = self.retries is not None and message.failures >= self.retries

@@ -10,7 +10,7 @@ from fairlane.model.message import NewMessage
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
+class Acknowledge:
     """Acknowledge the message; a handler that returns None does the same. ``cost`` is its actual cost, if known."""
 
     cost: int | None = None
@@ -32,7 +32,7 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
+class ForwardTo:
     """Acknowledge the message and enqueue others, by queue, in the same commit: all of it or nothing."""
 
     messages: Mapping[str, Sequence[NewMessage]]
@@ -46,9 +46,9 @@ class Defer:
     delay_ms: int = 0
 
 
-Result: TypeAlias = Ack | Retry | DeadLetter | Forward | Defer
-ACK = Ack()
-KINDS = (Ack, Retry, DeadLetter, Forward, Defer)
+HandlerResult: TypeAlias = Acknowledge | Retry | DeadLetter | ForwardTo | Defer
+ACK = Acknowledge()
+KINDS = (Acknowledge, Retry, DeadLetter, ForwardTo, Defer)
 
 
 @dataclass(slots=True)

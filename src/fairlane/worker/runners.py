@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from fairlane.worker.message import RUNNING, SETTLING, WAITING, WorkMessage
 from fairlane.worker.policy import Answer, AsyncHandle, HandlerPolicy
-from fairlane.worker.results import ACK, KINDS, Counters, Defer, Result
+from fairlane.worker.results import ACK, KINDS, Counters, Defer, HandlerResult
 from fairlane.worker.settlement import Settler
 
 _MESSAGES_PER_STEP = 64
@@ -135,7 +135,7 @@ class Runners:
             if not self._active:
                 self._idle.set()
 
-    async def _outcome(self, message: WorkMessage, task: asyncio.Task[None]) -> Result | None:
+    async def _outcome(self, message: WorkMessage, task: asyncio.Task[None]) -> HandlerResult | None:
         """Run the handler and return the result for its message; None if the message is already settled or lost."""
         timer = None
         if self._policy.timeout_s is not None:
@@ -161,15 +161,17 @@ class Runners:
         task.uncancel()
         return await self.interrupted(message)
 
-    async def _answered(self, message: WorkMessage, answer: object) -> Result:
+    async def _answered(self, message: WorkMessage, answer: object) -> HandlerResult:
         if answer is None:
             return ACK
         if isinstance(answer, KINDS):
             return answer
-        wrong = TypeError(f"A handler must return None, Ack, Retry, DeadLetter, Forward or Defer, got {type(answer)}.")
+        wrong = TypeError(
+            f"A handler must return None, Acknowledge, Retry, DeadLetter, ForwardTo or Defer, got {type(answer)}."
+        )
         return await self._failed(message, wrong)
 
-    async def interrupted(self, message: WorkMessage) -> Result | None:
+    async def interrupted(self, message: WorkMessage) -> HandlerResult | None:
         """Return the result for a message whose handler was interrupted; None if it is already settled or lost."""
         if message.phase != RUNNING:
             return None  # interrupt() has settled it
@@ -180,7 +182,7 @@ class Runners:
             return Defer()
         return await self._failed(message, TimeoutError(f"The handler took longer than {self._policy.timeout_s} s."))
 
-    async def _failed(self, message: WorkMessage, error: BaseException) -> Result:
+    async def _failed(self, message: WorkMessage, error: BaseException) -> HandlerResult:
         self._counters.failed += 1
         result = self._policy.verdict(error, message)
         fields = {

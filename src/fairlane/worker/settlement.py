@@ -17,7 +17,7 @@ from fairlane.errors import Closed, FairlaneError, LeaseMismatch, MessageNotFoun
 from fairlane.model.limits import ERROR_LENGTH_MAX
 from fairlane.verbs.leases import NackIntent
 from fairlane.worker.message import SETTLING, WorkMessage
-from fairlane.worker.results import Ack, Counters, DeadLetter, Defer, Forward, Result, Retry
+from fairlane.worker.results import Acknowledge, Counters, DeadLetter, Defer, ForwardTo, HandlerResult, Retry
 
 Ask: TypeAlias = Callable[[Sequence[WorkMessage]], Awaitable[Sequence[FairlaneError | None]]]
 NackResult: TypeAlias = Retry | DeadLetter | Defer
@@ -44,15 +44,15 @@ class Settler:
         self._is_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def settle(self, message: WorkMessage, result: Result) -> None:
+    def settle(self, message: WorkMessage, result: HandlerResult) -> None:
         """Settle a message with a result, unless it is already settled or lost."""
         if message.phase == SETTLING:
             return
         message.phase = SETTLING
-        if isinstance(result, Forward):
+        if isinstance(result, ForwardTo):
             self._start(self._forward(message, result))
             return
-        if isinstance(result, Ack):
+        if isinstance(result, Acknowledge):
             self._acks.append(message)
             if result.cost is not None:
                 self._costs[message.token] = result.cost
@@ -113,7 +113,7 @@ class Settler:
 
         return ask
 
-    async def _forward(self, message: WorkMessage, result: Forward) -> None:
+    async def _forward(self, message: WorkMessage, result: ForwardTo) -> None:
         async def ask(messages: Sequence[WorkMessage]) -> Sequence[FairlaneError | None]:
             await self._client.ack(messages[0], cost=result.cost, forward=result.messages)
             return [None]

@@ -15,7 +15,7 @@ from fairlane.client.tracing import API, current_trace
 from fairlane.wire.trace import with_trace
 from fairlane.worker.message import WorkMessage
 from fairlane.worker.policy import Answer, AsyncHandle
-from fairlane.worker.results import Forward
+from fairlane.worker.results import ForwardTo
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -72,7 +72,7 @@ def _attributes(message: WorkMessage) -> dict[str, str | int]:
 
 def _with_trace_context(answer: Answer) -> Answer:
     """Return the answer with the trace context on the messages that it forwards."""
-    if not isinstance(answer, Forward) or (trace := current_trace()) is None:
+    if not isinstance(answer, ForwardTo) or (trace := current_trace()) is None:
         return answer
     messages = {queue: with_trace(news, trace) for queue, news in answer.messages.items()}
     return replace(answer, messages=messages)

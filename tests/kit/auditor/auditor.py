@@ -251,9 +251,15 @@ def _check_queue(queue: Queue, book: QueueBook, now_ms: int) -> None:
     claimed = sum(1 for entry in book.entries.values() if entry.token and entry.expires_ms == NEVER_MS)
     if (queue.leased, queue.claimed, queue.size) != (leased, claimed, size):
         violated(f"queue {name} counts {queue.leased} leased, {queue.size} bytes; true is {leased}, {size}")
-    dedups = {dedup_id: known for dedup_id, known in queue.dedups.items() if known[1] > now_ms}
+    dedups = {_named(name): known for name, known in queue.dedups.items() if known[1] > now_ms}
     if dedups != {dedup_id: known for dedup_id, known in book.dedups.items() if known[1] > now_ms}:
         violated(f"queue {name} remembers {dedups}, should be {book.dedups}")
+
+
+def _named(name: str) -> tuple[str, str]:
+    """Return the tenant and the dedup id of a name under which a queue remembers one."""
+    tenant, between, dedup_id = name.partition("\0")
+    return (tenant, dedup_id) if between else ("default", name)
 
 
 def _check_messages(messages: dict[int, Message], entries: dict[int, Entry]) -> None:

@@ -134,7 +134,7 @@ class QueueBook:
     is_paused: bool = False
     paused: set[Path] = field(default_factory=set)
     entries: dict[int, Entry] = field(default_factory=dict)
-    dedups: dict[str, tuple[int, int]] = field(default_factory=dict)
+    dedups: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     in_use: Counter[Path] = field(default_factory=Counter)
     told_caps: dict[Path, int] = field(default_factory=dict)
     consumers: dict[str, ConsumerBook] = field(default_factory=dict)

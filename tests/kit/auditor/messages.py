@@ -52,7 +52,7 @@ class MessageRecords(ClaimRecords, SinkRecords):
         book = self._books.queues[record.queue]
         for at, (entry, message) in enumerate(self._taken_in(record, at_ms)):
             dedup_id = None if record.dedup_ids is None else record.dedup_ids[at]
-            self._check_dedup(book, record, entry.number, dedup_id, message, at_ms)
+            self._check_dedup(book, record, entry, dedup_id, message, at_ms)
             self._books.births[entry.number] = Birth(book.name, message, dedup_id, at_ms)
             entry.is_fresh = entry.due_ms is None
             self._books.add(entry)
@@ -103,18 +103,20 @@ class MessageRecords(ClaimRecords, SinkRecords):
             violated(f"{sent} has terms {row} instead of {expected[0]}")
 
     def _check_dedup(
-        self, book: QueueBook, record: r.Enqueued, number: int, dedup_id: str | None, message: NewMessage, at_ms: int
+        self, book: QueueBook, record: r.Enqueued, entry: Entry, dedup_id: str | None, message: NewMessage, at_ms: int
     ) -> None:
+        number = entry.number
         if dedup_id != message.dedup_id:
             violated(f"message {number} has dedup id {dedup_id!r} instead of {message.dedup_id!r}")
         if dedup_id is None:
             return
-        known = book.dedups.get(dedup_id)
+        name = (entry.path[0], dedup_id)  # a dedup id is its tenant's alone
+        known = book.dedups.get(name)
         if known is not None and known[1] > at_ms:
             violated(f"message {number} repeats {known[0]}: dedup id {dedup_id!r} counts until {known[1]}, not {at_ms}")
         if record.dedup_until_ms != at_ms + book.policy.dedup_window_ms:
             violated(f"dedup id {dedup_id!r} counts until {record.dedup_until_ms}")
-        book.dedups[dedup_id] = (number, record.dedup_until_ms)
+        book.dedups[name] = (number, record.dedup_until_ms)
 
     def _check_limits(self, book: QueueBook, rows: list[dict[str, Any]]) -> None:
         policy = book.policy

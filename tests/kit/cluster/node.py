@@ -16,7 +16,7 @@ from fairlane.broker.engine.engine import Engine
 from fairlane.broker.requests import Call, Read, Submission
 from fairlane.cluster.budgets import OPENING_KEY, config_of, owner_step, share_in, steward_step, totals
 from fairlane.cluster.entries import BUDGET, GROUP, NODE, BoardView, NodeEntry, encode, view_of
-from fairlane.cluster.liveness import Liveness
+from fairlane.cluster.heartbeat import Liveness
 from fairlane.cluster.placement import Move, balancing, homeless, steward
 from fairlane.errors import FairlaneError, QueueMoving, StoreFailed, StoreLocked
 from fairlane.testing.clock import FakeClock, SeededEntropy

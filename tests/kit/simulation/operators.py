@@ -212,8 +212,14 @@ class Everybody(BatchWriters):
             if isinstance(outcome, MessageView):
                 number = int(message_id, 16)
                 entry, sent = books.must_have(queue, number, "showing"), books.births[number].message
-                found = (outcome.payload, outcome.headers, outcome.attempts, outcome.failures, outcome.token or 0)
-                if found != (sent.payload, sent.headers, entry.attempts, entry.failures, entry.token):
+                found = (
+                    outcome.payload,
+                    outcome.headers,
+                    outcome.attempts,
+                    outcome.failures,
+                    outcome.status == "leased",
+                )
+                if found != (sent.payload, sent.headers, entry.attempts, entry.failures, bool(entry.token)):
                     violated(f"message {message_id} was shown as {outcome}, and is {entry}")
 
         def ask() -> MessageView:

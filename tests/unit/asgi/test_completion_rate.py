@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fairlane.asgi.completion_rate import CompletionRate
+from fairlane.asgi.refusal import CompletionRate
 
 
 def test_without_a_backlog_the_estimate_is_the_minimum() -> None:

@@ -14,7 +14,7 @@ from fairlane.assembly import open_async_broker, open_broker
 from fairlane.errors import StoreCorrupt, StoreFenced, StoreLocked
 from fairlane.model.message import NewMessage
 from fairlane.testing.stepped import Pending, SteppedBroker
-from fairlane.testing.store_samples import commit_of
+from fairlane.testing.store_contract import commit_of
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.messages import Enqueue

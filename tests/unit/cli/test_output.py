@@ -11,7 +11,7 @@ from fairlane.cli import output, queues, terminal
 from fairlane.cli.formatting import as_json, excerpt, instant, printable, size
 from fairlane.cli.interaction import progress
 from fairlane.cli.output import Table, plain
-from fairlane.cli.shares import shares_of
+from fairlane.cli.tables import shares_of
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.views import KeyView, QueueView
 from tests.unit.cli.shell import Shell

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fairlane.client.batching import Asked
-from fairlane.client.splits import Known, Splits, split_of
-from fairlane.client.spread import lease_in_turn, spread
+from fairlane.client.spread import Known, Splits, lease_in_turn, split_of, spread
 from fairlane.errors import (
     Disconnected,
     FairlaneError,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlane.cluster.entries import NodeEntry
-from fairlane.cluster.liveness import Liveness
+from fairlane.cluster.heartbeat import Liveness
 
 
 def beats(**numbers: int) -> dict[str, NodeEntry]:

@@ -296,7 +296,7 @@ def test_there_are_only_so_many_streams() -> None:
     """One beyond the limit is told to come back; when another has ended it may."""
 
     async def main() -> None:
-        async with called(limits=CallLimits(connections_max=1)) as caller:
+        async with called(limits=CallLimits(waiters_per_caller_max=1)) as caller:
             async with consuming(caller) as first:
                 await first.call.initial_metadata()
                 async with consuming(caller) as second:

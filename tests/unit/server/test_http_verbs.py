@@ -156,7 +156,7 @@ MALFORMED: list[tuple[str, str, dict[str, str], bytes, int, str, str]] = [
     ("POST", ENQUEUE, {"content-type": "text/plain"}, b"{}", 400, "invalid_argument", "Content-Type"),
     ("POST", ENQUEUE, {}, b"{}", 400, "invalid_argument", "Content-Type"),
     ("POST", ENQUEUE, MSGPACK | {"accept": "application/json"}, b"\xc1", 400, "invalid_argument", "can't be read"),
-    ("POST", ENQUEUE, JSON, b" " * 2_000, 413, "payload_too_large", "1000"),
+    ("POST", ENQUEUE, JSON, b" " * 2_000, 413, "request_too_large", "1000"),
     ("POST", ENQUEUE, JSON | {"x-correlation-id": "x" * 129}, b"{}", 400, "invalid_argument", "X-Correlation-Id"),
     ("GET", ENQUEUE, {}, b"", 405, "route_not_found", "POST"),
     ("PUT", "/v1/queues", {}, b"", 405, "route_not_found", "GET"),

@@ -204,7 +204,7 @@ def test_keys_are_not_counted_when_key_labels_are_disabled() -> None:
             await house.broker.enqueue("orders", NewMessage(fairness_key="acme"))
             await house.broker.lease("orders")
             assert metrics.fold.of("orders").served == {}
-            families = await metrics.families(house.server.tally)
+            families = await metrics.families(house.server.tally, house.server.connections)
             labels = {value for family in families for sample in family.samples for _, value in sample.labels}
             assert "acme" not in labels
             assert metrics.fold.of("orders").waits.count == 1

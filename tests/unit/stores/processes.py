@@ -11,7 +11,7 @@ from pathlib import Path
 _PRELUDE = """
 import os, signal, sys
 from fairlane.adapters.rocksdb.store import RocksDbStore
-from fairlane.testing.store_samples import commit_of
+from fairlane.testing.store_contract import commit_of
 
 store = RocksDbStore(sys.argv[1], durability=sys.argv[2])
 store.recover()

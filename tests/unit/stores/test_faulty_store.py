@@ -9,7 +9,7 @@ import pytest
 from fairlane.errors import StoreFailed
 from fairlane.ports.store import Extent
 from fairlane.testing.faulty_store import Fault, FaultyStore
-from fairlane.testing.store_samples import commit_of
+from fairlane.testing.store_contract import commit_of
 
 
 def store_of(seed: int = 1, **rates: float) -> FaultyStore:

@@ -17,7 +17,7 @@ from fairlane.adapters.postgres.schema import VERSION
 from fairlane.adapters.postgres.store import PostgresStore
 from fairlane.errors import InvalidArgument, StoreFailed
 from fairlane.ports.board import Entry
-from fairlane.testing.store_samples import commit_of
+from fairlane.testing.store_contract import commit_of
 from tests.kit.servers.stores import PostgresServer
 
 _numbers = itertools.count(1)

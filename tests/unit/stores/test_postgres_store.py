@@ -18,7 +18,7 @@ from fairlane.adapters.postgres.store import PostgresStore
 from fairlane.adapters.shared.ownership import Ownership
 from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed, StoreFenced
 from fairlane.ports.store import Extent
-from fairlane.testing.store_samples import commit_of, page_of
+from fairlane.testing.store_contract import commit_of, page_of
 from tests.kit.servers.stores import PostgresServer
 from tests.kit.waiting import wait_until
 

@@ -15,7 +15,7 @@ import pytest
 from fairlane.adapters.rocksdb.store import RocksDbStore
 from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed, StoreLocked
 from fairlane.ports.store import Extent
-from fairlane.testing.store_samples import commit_of
+from fairlane.testing.store_contract import commit_of
 from tests.unit.stores.processes import held_open, write_and_die
 
 

@@ -20,7 +20,7 @@ from fairlane.adapters.s3.store import S3Store
 from fairlane.adapters.shared.ownership import Ownership
 from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed
 from fairlane.ports.store import Extent
-from fairlane.testing.store_samples import commit_of
+from fairlane.testing.store_contract import commit_of
 from tests.conftest import BUCKET
 from tests.kit.servers.stores import S3Server
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from fairlane.client import AsyncClient, NewMessage
 from fairlane.client.transport import Channel, Transport
-from fairlane.client.transport.protocol import Reply, Sink
+from fairlane.client.transport.protocol import Sink
 from fairlane.embedded import EmbeddedTransport
 from fairlane.errors import FairlaneError
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import Consume
 from fairlane.worker import Worker
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fairlane.worker import Counters, Result, ThreadMessage, WorkMessage
+from fairlane.worker import Counters, HandlerResult, ThreadMessage, WorkMessage
 
 from .bench import WorkerBench, on_bench
 
@@ -147,7 +147,7 @@ def test_sync_handlers_run_in_threads_side_by_side() -> None:
         threads: set[str] = set()
 
         @bench.app.handler("jobs", concurrency=4)
-        def handle(_: ThreadMessage) -> Result | None:
+        def handle(_: ThreadMessage) -> HandlerResult | None:
             threads.add(threading.current_thread().name)
             together.wait(20)
             return None

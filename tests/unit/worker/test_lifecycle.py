@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fairlane.errors import Closed
-from fairlane.worker import Counters, Result, Retry, ThreadMessage, WorkMessage
+from fairlane.worker import Counters, HandlerResult, Retry, ThreadMessage, WorkMessage
 from fairlane.worker.policy import AsyncHandle
 
 from .bench import WorkerBench, on_bench
@@ -40,7 +40,7 @@ def test_middleware_is_around_every_handler() -> None:
         steps: list[str] = []
 
         @bench.app.middleware
-        async def outer(message: WorkMessage, handle: AsyncHandle) -> Result | None:
+        async def outer(message: WorkMessage, handle: AsyncHandle) -> HandlerResult | None:
             steps.append("outer")
             try:
                 return await handle(message)
@@ -48,7 +48,7 @@ def test_middleware_is_around_every_handler() -> None:
                 return Retry(delay_ms=0, error="seen by the outer")
 
         @bench.app.middleware
-        async def inner(message: WorkMessage, handle: AsyncHandle) -> Result | None:
+        async def inner(message: WorkMessage, handle: AsyncHandle) -> HandlerResult | None:
             steps.append("inner")
             return await handle(message)
 

@@ -6,18 +6,28 @@ import pytest
 
 from fairlane.client import NewMessage
 from fairlane.errors import InvalidArgument
-from fairlane.worker import Ack, Counters, DeadLetter, Defer, Forward, Result, Retry, Worker, WorkMessage
+from fairlane.worker import (
+    Acknowledge,
+    Counters,
+    DeadLetter,
+    Defer,
+    ForwardTo,
+    HandlerResult,
+    Retry,
+    Worker,
+    WorkMessage,
+)
 
 from .bench import WorkerBench, on_bench
 
 
-@pytest.mark.parametrize("answer", [None, Ack(), Ack(cost=7)])
-def test_a_message_whose_handler_returns_nothing_or_an_ack_is_done(answer: Result | None) -> None:
-    """None and Ack acknowledge the message."""
+@pytest.mark.parametrize("answer", [None, Acknowledge(), Acknowledge(cost=7)])
+def test_a_message_whose_handler_returns_nothing_or_an_ack_is_done(answer: HandlerResult | None) -> None:
+    """None and Acknowledge acknowledge the message."""
 
     async def test(bench: WorkerBench) -> None:
         @bench.app.handler("jobs")
-        async def handle(message: WorkMessage) -> Result | None:
+        async def handle(message: WorkMessage) -> HandlerResult | None:
             assert message.payload == b"work"
             return answer
 
@@ -38,7 +48,7 @@ def test_a_retry_comes_again_with_its_error() -> None:
         errors: list[str] = []
 
         @bench.app.handler("jobs")
-        async def handle(message: WorkMessage) -> Result | None:
+        async def handle(message: WorkMessage) -> HandlerResult | None:
             errors.extend(failed.error for failed in message.errors)
             return Retry(delay_ms=1, error="not yet") if message.attempt == 1 else None
 
@@ -56,7 +66,7 @@ def test_a_deferred_message_comes_again_without_a_failure() -> None:
 
     async def test(bench: WorkerBench) -> None:
         @bench.app.handler("jobs")
-        async def handle(message: WorkMessage) -> Result | None:
+        async def handle(message: WorkMessage) -> HandlerResult | None:
             assert message.failures == 0
             return Defer(1) if message.attempt == 1 else None
 
@@ -73,7 +83,7 @@ def test_a_dead_letter_goes_to_the_dead_letters_at_once() -> None:
 
     async def test(bench: WorkerBench) -> None:
         @bench.app.handler("jobs")
-        async def handle(_: WorkMessage) -> Result:
+        async def handle(_: WorkMessage) -> HandlerResult:
             return DeadLetter("nobody can read this")
 
         async with bench.app:
@@ -93,8 +103,8 @@ def test_a_forward_acks_and_enqueues_in_one_commit() -> None:
         await bench.client.create_queue("parcels")
 
         @bench.app.handler("jobs")
-        async def handle(message: WorkMessage) -> Result:
-            return Forward({"parcels": [NewMessage(payload=message.payload + b"ed")]})
+        async def handle(message: WorkMessage) -> HandlerResult:
+            return ForwardTo({"parcels": [NewMessage(payload=message.payload + b"ed")]})
 
         async with bench.app:
             await bench.enqueue(b"pack")
@@ -111,11 +121,11 @@ def test_a_forward_that_is_refused_counts_as_a_failure() -> None:
 
     async def test(bench: WorkerBench) -> None:
         @bench.app.handler("jobs")
-        async def handle(message: WorkMessage) -> Result | None:
+        async def handle(message: WorkMessage) -> HandlerResult | None:
             if message.attempt > 1:
                 assert "QueueNotFound" in message.errors[-1].error
                 return None
-            return Forward({"nowhere": [NewMessage()]})
+            return ForwardTo({"nowhere": [NewMessage()]})
 
         async with bench.app:
             await bench.enqueue(b"work")
@@ -130,7 +140,7 @@ def test_what_is_no_result_is_a_failure() -> None:
 
     async def test(bench: WorkerBench) -> None:
         @bench.app.handler("jobs", retries=0)
-        async def handle(_: WorkMessage) -> Result | None:
+        async def handle(_: WorkMessage) -> HandlerResult | None:
             return True  # type: ignore[return-value] # that is the point
 
         async with bench.app:
@@ -147,7 +157,7 @@ def test_state_is_fetched_and_written() -> None:
 
     async def test(bench: WorkerBench) -> None:
         @bench.app.handler("jobs", with_state=True)
-        async def handle(message: WorkMessage) -> Result | None:
+        async def handle(message: WorkMessage) -> HandlerResult | None:
             if message.attempt == 1:
                 assert message.state is None
                 await message.set_state(b"half")

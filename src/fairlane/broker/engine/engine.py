@@ -38,7 +38,7 @@ from fairlane.broker.engine.replies import (
 from fairlane.broker.engine.state import RUNNING, Event, State, after
 from fairlane.broker.hook_calls import run_call
 from fairlane.broker.measurements import COMMITS_KEPT
-from fairlane.broker.requests import Attach, Call, HandOut, Read, Reply, Submission, Waiter
+from fairlane.broker.requests import Attach, Call, HandOut, Read, Submission, Waiter
 from fairlane.broker.waiting.claims import serve_claims, take_claim
 from fairlane.broker.waiting.consumers import deliver
 from fairlane.core.apply import apply
@@ -53,7 +53,7 @@ from fairlane.ports.store import Commit
 from fairlane.verbs.batches import MakeClaim, Stage
 from fairlane.verbs.leases import Ack
 from fairlane.verbs.messages import Enqueue
-from fairlane.verbs.verb import Request
+from fairlane.verbs.verb import Reply, Request
 
 O = TypeVar("O")  # noqa: E741 - the outcome
 

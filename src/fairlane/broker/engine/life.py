@@ -101,11 +101,7 @@ class EngineLife:
     # --------------------------------------------------------------------------------------------------------- opening
 
     def open(self) -> None:
-        """Recover everything from the store.
-
-        Raises:
-            StoreFailed, StoreCorrupt: the store can't be read.
-        """
+        """Recover everything from the store. Raises StoreFailed or StoreCorrupt if the store can't be read."""
         settings = self.settings
         limits = Limits(
             payload_bytes_max=settings.payload_bytes_max,

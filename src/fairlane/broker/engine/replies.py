@@ -9,11 +9,12 @@ import logging
 from collections.abc import Callable, Iterable
 
 from fairlane.broker.cycle import Cycle
-from fairlane.broker.requests import AttachedConsumer, Reply, Waiter
+from fairlane.broker.requests import AttachedConsumer, Waiter
 from fairlane.broker.waiting.consumers import NO_MESSAGES, WaitingConsumers
 from fairlane.broker.waiting.producers import WaitingEnqueues
 from fairlane.broker.waiting.sinks import WaitingSinks
 from fairlane.errors import FairlaneError
+from fairlane.verbs.verb import Reply
 
 _log = logging.getLogger("fairlane.broker")
 

@@ -61,11 +61,7 @@ RUNNING: Final = frozenset((State.RECOVERED, State.UP))
 
 
 def after(state: State, event: Event) -> State:
-    """Return the state that follows.
-
-    Raises:
-        AssertionError: the event can't happen in this state, which is a bug.
-    """
+    """Return the state that follows. Raises AssertionError if the event can't happen in this state, which is a bug."""
     following = TRANSITIONS.get((state, event))
     if following is None:
         raise AssertionError(f"{event.name} can't happen to an engine that is {state.name}.")

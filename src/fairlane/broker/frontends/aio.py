@@ -8,37 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
-from time import thread_time
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from fairlane.broker.cycle import Cycle
-from fairlane.broker.engine.engine import Engine, Tap
+from fairlane.broker.engine.engine import Engine
 from fairlane.broker.engine.state import State
+from fairlane.broker.frontends.deliveries import CREDIT, AsyncDeliveries
+from fairlane.broker.frontends.observed import ObservedBroker
 from fairlane.broker.frontends.unclosed import warn_unclosed
 from fairlane.broker.handlers import submission_of
-from fairlane.broker.handlers.checks import check_taking
 from fairlane.broker.handlers.internal import ReadConfig
-from fairlane.broker.measurements import BrokerMetrics, ThrottleCounts, Waited, waited
-from fairlane.broker.requests import Attach, AttachedConsumer, Call, Read, Reply, Submission
-from fairlane.broker.views.queues import queue_details, stream_views
+from fairlane.broker.measurements import Waited
+from fairlane.broker.requests import Attach, AttachedConsumer, Call, Read, Submission
+from fairlane.broker.views.deliveries import waited
 from fairlane.core.commands import Command, DeleteEmptyQueue
-from fairlane.core.ledger import Message
-from fairlane.errors import Closed, FairlaneError, InvalidArgument, WrongEventLoop, WrongProcess
-from fairlane.model.message import Delivery, Key, Receipt
-from fairlane.model.views import QueueView, StreamView
+from fairlane.core.producer import LimitedProducer
+from fairlane.errors import Closed, FairlaneError, WrongEventLoop, WrongProcess
+from fairlane.model.message import Delivery, Receipt
 from fairlane.verbs.config import SetConfig
 from fairlane.verbs.leases import LeasedMessages
 from fairlane.verbs.methods.complete_aio import AsyncAllVerbs
-from fairlane.verbs.verb import Done, Request
+from fairlane.verbs.verb import Done, Reply, Request
 
 A = TypeVar("A")
 T = TypeVar("T")
 
-CREDIT = 32
 SLOW_SYNC_S = 0.002
 _SMOOTHING = 0.2
 _SLEEP_S_MAX = 3600.0
@@ -57,7 +53,7 @@ class Phase(Enum):
     ANSWERING = "the engine answers and delivers"
 
 
-class AsyncBroker(AsyncAllVerbs[Delivery]):
+class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
     """A durable, fair broker in this process, for one event loop. See ``fairlane.assembly.open_async_broker``.
 
     Durability and order are those of the verbs. Close it, or use it as a context manager; a process that dies without
@@ -65,7 +61,7 @@ class AsyncBroker(AsyncAllVerbs[Delivery]):
     """
 
     def __init__(self, engine: Engine, *, slow_sync_s: float = SLOW_SYNC_S) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._slow_sync_s = slow_sync_s
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
@@ -79,19 +75,30 @@ class AsyncBroker(AsyncAllVerbs[Delivery]):
         self._idle.set()
         self._wake()
 
-    def ask(self, request: Request[Any] | Command[Any], reply: Reply, *, by: str | None = None) -> None:
+    def ask(
+        self,
+        request: Request[Any] | Command[Any],
+        reply: Reply,
+        *,
+        by: str | None = None,
+        producer: LimitedProducer | None = None,
+    ) -> None:
         """Submit a request. The reply receives its answer once everything that it depends on is durable.
+
+        ``producer`` is the caller if its grants limit which messages it may enqueue.
 
         Raises:
             InvalidArgument, Forbidden: the request is not valid.
             Closed, WrongProcess, WrongEventLoop: the broker cannot take it.
         """
-        self.submit(submission_of(self._engine, request, reply, by))
+        self.submit(submission_of(self._engine, request, reply, by, producer))
 
-    async def call(self, request: Request[A] | Command[A], *, by: str | None = None) -> A:
+    async def call(
+        self, request: Request[A] | Command[A], *, by: str | None = None, producer: LimitedProducer | None = None
+    ) -> A:
         """Return the answer to a request; see ``ask``."""
         reply: asyncio.Future[A] = self._loop.create_future()
-        self.submit(submission_of(self._engine, request, reply, by))
+        self.submit(submission_of(self._engine, request, reply, by, producer))
         try:
             return await reply
         except asyncio.CancelledError:
@@ -120,7 +127,6 @@ class AsyncBroker(AsyncAllVerbs[Delivery]):
 
         At most ``credit`` messages are in the stream or out of it and not yet acked, nacked or expired.
         """
-        check_taking(credit, 0, visibility_ms, owner)
         return AsyncDeliveries(
             self, queue=queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state
         )
@@ -207,107 +213,11 @@ class AsyncBroker(AsyncAllVerbs[Delivery]):
         self.submit(Read(look, reply))
         return await reply
 
-    def add_tap(self, tap: Tap) -> None:
-        """Call a function with the records of every durable commit. It must not raise, and should be quick."""
-        self._engine.taps.append(tap)
-
-    def watch_hand_outs(self, queue: str, tell: Callable[[list[Key], list[int]], None]) -> Callable[[], None]:
-        """Call a function with the fairness keys and costs of durable hand-outs of a queue, claims excepted.
-
-        It must not raise, and should be quick. Call what is returned to end it.
-        """
-
-        def tap(name: str, messages: list[Message]) -> None:
-            if name == queue:
-                tell([message.key for message in messages], [message.cost for message in messages])
-
-        taps = self._engine.hand_out_taps
-        taps.append(tap)
-        return lambda: taps.remove(tap)
-
-    async def look_at(
-        self, queue: str, *, keys_max: int, wanted: Callable[[Key], bool] | None = None
-    ) -> tuple[QueueView, float]:
-        """Return a queue with up to ``keys_max`` of its fairness keys, and the CPU seconds that took.
-
-        Raises:
-            QueueNotFound: there is no such queue.
-        """
-        engine = self._engine
-
-        def look() -> tuple[QueueView, float]:
-            begun = thread_time()
-            view = queue_details(engine, queue, engine.now_ms(), keys_max=keys_max, wanted=wanted)
-            return view, thread_time() - begun
-
-        return await self._read(look)
-
-    async def streams(self, queue: str) -> list[StreamView]:
-        """Return the consumers that messages of a queue are streamed to, those with the oldest lease first.
-
-        Raises:
-            QueueNotFound: there is no such queue.
-        """
-        engine = self._engine
-        return await self._read(lambda: stream_views(engine.ledger, engine.consumers, queue))
-
-    def journal_end(self) -> int:
-        """Return the position of the latest event of the journal."""
-        return self._engine.ledger.next_sequence - 1
-
-    def terms_of(self, queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:
-        """Return fairness keys and costs of those messages that are in a queue now, for taps."""
-        known = self._engine.ledger.queues.get(queue)
-        if known is None:
-            return [], []
-        found = [message for message in map(known.messages.get, numbers) if message is not None]
-        return [message.key for message in found], [message.cost for message in found]
-
-    def weight_of(self, queue: str, key: Key) -> int:
-        """Return the weight of a fairness key now; 1 if the queue is gone."""
-        policy = self._engine.schedule.key_policy(queue, key) if queue in self._engine.ledger.queues else None
-        return policy.weight if policy is not None else 1
-
-    def throttle_demand(self) -> dict[str, int]:
-        """Return how many messages wait in queues that throttles hold up now, by throttle; nothing for the others."""
-        return self._engine.schedule.held_up()
-
-    @property
-    def sequence(self) -> int:
-        """The sequence that the next record of the journal will have; it only grows."""
-        return self._engine.ledger.next_sequence
-
     def waited(self, queue: str, number: int) -> Waited | None:
         """Return since when a message could go that was just handed out; None for one that is gone. For taps."""
         known = self._engine.ledger.queues.get(queue)
         message = None if known is None else known.messages.get(number)
         return None if message is None else waited(message)
-
-    def measured(self) -> BrokerMetrics:
-        """Return what the broker has measured of itself."""
-        engine = self._engine
-        engine.metrics.fold()
-        now_ms, ledger = engine.now_ms(), engine.ledger
-        throttles = [
-            ThrottleCounts(
-                name=bucket.name, tokens=bucket.tokens(now_ms), passed=bucket.passed, held_back=bucket.held_back
-            )
-            for bucket in engine.schedule.throttles
-        ]
-        scripted = [
-            queue.name for queue in ledger.queues.values() if queue.policy.on_enqueue or queue.policy.on_failure
-        ]
-        return BrokerMetrics(
-            engine=engine.metrics,
-            next_sequence=ledger.next_sequence - ledger.counts_from,
-            recovery_from=ledger.base - ledger.counts_from,
-            throttles=throttles,
-            hooks={name: (engine.hooks.statistics(name), engine.hooks.timings(name)) for name in scripted},
-        )
-
-    def now_ms(self) -> int:
-        """Return the broker's time."""
-        return self._engine.now_ms()
 
     async def close(self) -> None:
         """Finish what has been asked, let waiting consumers go with nothing, and let go of the store."""
@@ -452,79 +362,3 @@ class AsyncBroker(AsyncAllVerbs[Delivery]):
         self._timer = None
         if self._closing is None:
             self._wake()
-
-
-class AsyncDeliveries:
-    """A stream of leased messages. Leaving it gives back what was not acked.
-
-    What it still holds then was never seen, and is deferred; what it has given out counts as a failed attempt.
-    """
-
-    def __init__(
-        self,
-        broker: AsyncBroker,
-        *,
-        queue: str,
-        credit: int,
-        visibility_ms: int | None,
-        owner: str | None,
-        with_state: bool,
-    ) -> None:
-        self._broker = broker
-        self._ready: deque[Delivery] = deque()
-        self._arrived = asyncio.Event()
-        self._is_entered = False
-        self._is_over = False
-        self._consumer = AttachedConsumer(
-            queue=queue,
-            credit=credit,
-            deliver=self._deliver,
-            visibility_ms=visibility_ms,
-            owner=owner,
-            with_state=with_state,
-            unseen=self._ready,
-        )
-
-    def _deliver(self, deliveries: list[Delivery]) -> None:
-        self._ready.extend(deliveries)
-        self._arrived.set()
-
-    async def __aenter__(self) -> Self:
-        if self._is_entered:
-            raise InvalidArgument("A stream is entered once: ask for another.")
-        self._is_entered = True
-        try:
-            await self._broker.attach(self._consumer)
-        except asyncio.CancelledError:
-            self._broker.abandon(self._consumer)
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """End the stream."""
-        if self._is_over:
-            return
-        self._is_over = True
-        self._arrived.set()
-        if self._broker.is_closed:
-            return
-        await self._broker.detach(self._consumer)
-        self._ready.clear()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Delivery:
-        if not self._is_entered:
-            raise InvalidArgument("A stream is entered with `async with` before it is iterated.")
-        while self._is_over or not self._ready:
-            if self._is_over or self._consumer.is_closed or self._broker.is_closed:
-                raise StopAsyncIteration
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self._ready.popleft()

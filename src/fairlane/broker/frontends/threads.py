@@ -12,17 +12,16 @@ import atexit
 import logging
 import os
 import threading
-from collections import deque
 from typing import Any, Generic, Self, TypeVar, cast
 
 from fairlane.broker.cycle import Cycle
 from fairlane.broker.engine.engine import Engine
+from fairlane.broker.frontends.deliveries import CREDIT, Deliveries
 from fairlane.broker.frontends.unclosed import warn_unclosed
 from fairlane.broker.handlers import submission_of
-from fairlane.broker.handlers.checks import check_taking
 from fairlane.broker.requests import Attach, AttachedConsumer, Submission
 from fairlane.core.commands import Command
-from fairlane.errors import Closed, FairlaneError, InvalidArgument, WrongProcess
+from fairlane.errors import Closed, WrongProcess
 from fairlane.model.message import Delivery
 from fairlane.verbs.leases import LeasedMessages
 from fairlane.verbs.methods.complete import AllVerbs
@@ -30,7 +29,6 @@ from fairlane.verbs.verb import Request
 
 A = TypeVar("A")
 
-CREDIT = 32
 _SLEEP_S_MAX = 3600.0
 _log = logging.getLogger("fairlane.broker")
 
@@ -141,7 +139,6 @@ class Broker(AllVerbs[Delivery]):
 
         At most ``credit`` messages are in the stream or out of it and not yet acked, nacked or expired.
         """
-        check_taking(credit, 0, visibility_ms, owner)
         return Deliveries(
             self, queue=queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state
         )
@@ -233,88 +230,3 @@ class Broker(AllVerbs[Delivery]):
                 self._run()
             except Exception:  # noqa: BLE001 - the next one still has to come
                 _log.exception("A cycle that time asked for went wrong.")
-
-
-class Deliveries:
-    """A stream of leased messages. Leaving it gives back what was not acked.
-
-    What it still holds then was never seen, and is deferred; what it has given out counts as a failed attempt. Several
-    threads may iterate it.
-    """
-
-    def __init__(
-        self,
-        broker: Broker,
-        *,
-        queue: str,
-        credit: int,
-        visibility_ms: int | None,
-        owner: str | None,
-        with_state: bool,
-    ) -> None:
-        self._broker = broker
-        self._ready: deque[Delivery] = deque()
-        self._arrived = threading.Condition()
-        self._is_entered = False
-        self._is_over = False
-        self._consumer = AttachedConsumer(
-            queue=queue,
-            credit=credit,
-            deliver=self._deliver,
-            visibility_ms=visibility_ms,
-            owner=owner,
-            with_state=with_state,
-            unseen=self._ready,
-        )
-
-    def _deliver(self, deliveries: list[Delivery]) -> None:
-        with self._arrived:
-            self._ready.extend(deliveries)
-            self._arrived.notify_all()
-
-    def __enter__(self) -> Self:
-        if self._is_entered:
-            raise InvalidArgument("A stream is entered once: ask for another.")
-        self._is_entered = True
-        try:
-            self._broker._attach(self._consumer)
-        except FairlaneError:
-            raise
-        except BaseException:
-            self._broker._engine.abandon(self._consumer)
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the stream."""
-        with self._arrived:
-            if self._is_over:
-                return
-            self._is_over = True
-            self._arrived.notify_all()
-        if self._broker.is_closed:
-            return
-        self._broker._attach(self._consumer, is_closing=True)
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Delivery:
-        delivery = self.next()
-        if delivery is None:
-            raise StopIteration
-        return delivery
-
-    def next(self, timeout_s: float | None = None) -> Delivery | None:
-        """Return the next message; None when the stream is over or nothing came in time."""
-        if not self._is_entered:
-            raise InvalidArgument("A stream is entered with `with` before it is iterated.")
-        with self._arrived:
-            self._arrived.wait_for(lambda: bool(self._ready) or self._has_ended(), timeout_s)
-            return self._ready.popleft() if self._ready and not self._is_over else None
-
-    def _has_ended(self) -> bool:
-        return self._is_over or self._consumer.is_closed or self._broker.is_closed

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 from fairlane.broker.handlers import batches, config, internal, messages, queues
 from fairlane.broker.handlers.checks import check_author, check_taking
 from fairlane.broker.handlers.queues import start_redrive
-from fairlane.broker.requests import Call, Read, Reply, Submission, Waiter
-from fairlane.core.commands import Command
+from fairlane.broker.requests import Call, Read, Submission, Waiter
+from fairlane.core.commands import Command, Given
 from fairlane.core.decide import DECIDERS
+from fairlane.core.producer import LimitedProducer
 from fairlane.errors import InvalidArgument
 from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.leases import Lease
-from fairlane.verbs.verb import Request
+from fairlane.verbs.verb import Reply, Request
 
 if TYPE_CHECKING:
     from fairlane.broker.engine.engine import Engine
@@ -42,9 +43,15 @@ CHECKS: Final[Mapping[type, Callable[[Any], None]]] = {
 
 
 def submission_of(
-    engine: Engine, request: Request[Any] | Command[Any], reply: Reply, by: str | None = None
+    engine: Engine,
+    request: Request[Any] | Command[Any],
+    reply: Reply,
+    by: str | None = None,
+    producer: LimitedProducer | None = None,
 ) -> Submission:
     """Return what to submit to the engine for a request. The reply receives the answer.
+
+    ``producer`` is the caller if its grants limit which messages it may enqueue.
 
     Raises:
         InvalidArgument, Forbidden: the request is not valid here.
@@ -56,7 +63,7 @@ def submission_of(
     if kind in DECIDERS:
         if by is not None:
             check_author(by)
-        return Call(request, reply, by)
+        return Call(request, reply, by) if producer is None else Call(request, reply, by, Given(producer=producer))
     if isinstance(request, Lease):
         return _waiter(request, reply)
     read = READS.get(kind)

@@ -3,92 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from fairlane.core.checks import key_fault, text_fault, whole_fault
 from fairlane.errors import InvalidArgument
 from fairlane.model import limits
+from fairlane.model.bounds import excess, excess_of
 from fairlane.model.message import NewMessage
 from fairlane.model.views import DeadLetterFilter
 
+_MAY_EXCEED_HEADERS: Final = limits.BATCH_HEADERS_MAX // limits.HEADERS_MAX
+"""A request with no more messages than this cannot have too many headers in all."""
+
 
 def require(fault: str | None) -> None:
-    """Raise if there is a fault.
-
-    Raises:
-        InvalidArgument: there is one.
-    """
+    """Raise InvalidArgument if there is a fault."""
     if fault is not None:
         raise InvalidArgument(fault)
 
 
 def check_author(by: str) -> None:
-    """Raise if the name of a caller is not valid.
-
-    Raises:
-        InvalidArgument: it is not.
-    """
+    """Raise InvalidArgument if the name of a caller is not valid."""
     require(text_fault("by", by, most=limits.OWNER_LENGTH_MAX))
 
 
 def check_wait(wait_ms: int) -> None:
-    """Raise if a request waits longer than any request may.
-
-    Raises:
-        InvalidArgument: it does.
-    """
+    """Raise InvalidArgument if a request waits longer than any request may."""
     if type(wait_ms) is not int or not 0 <= wait_ms <= limits.TIMESPAN_MS_MAX:
         require(whole_fault("wait_ms", wait_ms, least=0, most=limits.TIMESPAN_MS_MAX))
 
 
 def check_messages(messages: Sequence[NewMessage]) -> None:
-    """Raise if these are not new messages, or too many.
-
-    Raises:
-        InvalidArgument: they are not, or they are too many.
-    """
+    """Raise InvalidArgument if these are not new messages, or too many."""
     if not isinstance(messages, list) or len(messages) > limits.BATCH_MAX:
-        check_batch(messages)
+        check_batch("messages", messages)
     for message in messages:
         if not isinstance(message, NewMessage):
             raise InvalidArgument(f"Expected NewMessage instances, got {type(message).__name__}.")
+    if len(messages) > _MAY_EXCEED_HEADERS:
+        require(headers_excess(sum([len(message.headers) for message in messages])))
 
 
-def check_batch(items: Sequence[object]) -> None:
-    """Raise if a request has too many items.
+def headers_excess(count: int) -> str | None:
+    """Return what is wrong with a request whose messages have this many headers together, or None if nothing is."""
+    return None if count <= limits.BATCH_HEADERS_MAX else excess("headers of all messages", "BATCH_HEADERS_MAX")
 
-    Raises:
-        InvalidArgument: it has, or they are not a list.
-    """
+
+def check_batch(name: str, items: Sequence[object]) -> None:
+    """Raise InvalidArgument if a request has too many items."""
     if not isinstance(items, (list, tuple)):
         raise InvalidArgument(f"Expected a list or tuple, got {type(items).__name__}.")
     if len(items) > limits.BATCH_MAX:
-        raise InvalidArgument(f"One request has at most {limits.BATCH_MAX} items, not {len(items)}.")
+        raise InvalidArgument(excess(name, "BATCH_MAX"))
 
 
 def check_filter(wanted: DeadLetterFilter) -> None:
-    """Raise if a filter of dead letters is not valid.
-
-    Raises:
-        InvalidArgument: it is not.
-    """
+    """Raise InvalidArgument if a filter of dead letters is not valid."""
     try:
         msgspec.convert(msgspec.to_builtins(wanted), DeadLetterFilter)
     except (msgspec.ValidationError, TypeError) as error:
         raise InvalidArgument(f"Invalid filter of dead letters: {error}.") from error
     if wanted.fairness_key is not None:
         require(key_fault(wanted.fairness_key))
-    if wanted.ids is not None and len(wanted.ids) > limits.BATCH_MAX:
-        raise InvalidArgument(f"A filter names at most {limits.BATCH_MAX} ids, not {len(wanted.ids)}.")
+    if wanted.ids is not None:
+        require(excess_of("wanted.ids", wanted.ids, "BATCH_MAX"))
 
 
 def check_taking(count: int, wait_ms: int, visibility_ms: int | None, owner: str | None) -> None:
-    """Raise if a consumer asks for something out of range.
-
-    Raises:
-        InvalidArgument: a value is out of range.
-    """
+    """Raise InvalidArgument if a consumer asks for something out of range."""
     if type(count) is not int or not 1 <= count <= limits.BATCH_MAX:
         require(whole_fault("count", count, least=1, most=limits.BATCH_MAX))
     check_wait(wait_ms)
@@ -99,10 +83,6 @@ def check_taking(count: int, wait_ms: int, visibility_ms: int | None, owner: str
 
 
 def check_keys_max(keys_max: int) -> None:
-    """Raise if more fairness keys are asked for than an answer may have.
-
-    Raises:
-        InvalidArgument: they are too many.
-    """
+    """Raise InvalidArgument if more fairness keys are asked for than an answer may have."""
     if type(keys_max) is not int or not 0 <= keys_max <= limits.KEYS_SHOWN_MAX:
         raise InvalidArgument(f"keys_max is a whole number from 0 to {limits.KEYS_SHOWN_MAX}, not {keys_max!r}.")

@@ -14,6 +14,7 @@ from fairlane.broker.views.journal import read_journal, reader_views
 from fairlane.core.checks import whole_fault
 from fairlane.errors import Forbidden
 from fairlane.journal.events import rows
+from fairlane.model.bounds import excess_of
 from fairlane.verbs.config import (
     PRIVATE_PREFIX,
     ConfigValues,
@@ -67,11 +68,8 @@ READS: Final[Mapping[type, Callable[..., Any]]] = {
 
 
 def check_public(request: SetConfig) -> None:
-    """Raise if a request would set a private config key.
-
-    Raises:
-        Forbidden: it would.
-    """
+    """Raise Forbidden if a request would set a private config key, InvalidArgument if it would set too many."""
+    require(excess_of("values", request.values, "BATCH_MAX"))
     if any(isinstance(key, str) and key.startswith(PRIVATE_PREFIX) for key in request.values):
         raise Forbidden(f"Config keys that begin with {PRIVATE_PREFIX} belong to the server; use create_key().")
 

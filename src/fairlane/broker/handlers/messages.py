@@ -9,6 +9,7 @@ from fairlane.broker.handlers.checks import check_batch, check_filter, check_mes
 from fairlane.broker.views import queues as views
 from fairlane.core.checks import whole_fault
 from fairlane.model import limits
+from fairlane.model.bounds import excess_of
 from fairlane.model.message import MessageView
 from fairlane.model.views import Explained
 from fairlane.verbs.leases import Ack, Extend, Forward, Nack
@@ -72,16 +73,18 @@ def _check_enqueue(request: Enqueue) -> None:
 
 
 def _check_forward(request: Forward) -> None:
+    require(excess_of("messages", request.messages, "FORWARD_QUEUES_MAX"))
     for messages in request.messages.values():
         check_messages(messages)
+    check_messages([message for messages in request.messages.values() for message in messages])
 
 
 def _check_receipts(request: Ack | Nack | Extend) -> None:
-    check_batch(request.receipts)
+    check_batch("receipts", request.receipts)
 
 
 def _check_cancel(request: Cancel) -> None:
-    check_batch(request.ids)
+    check_batch("ids", request.ids)
 
 
 def _check_peek(request: Peek) -> None:

@@ -1,4 +1,4 @@
-"""From leased messages to what a consumer gets."""
+"""From leased messages to what a consumer gets, and to how long they waited."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from fairlane.broker.bodies import Bodies
+from fairlane.broker.measurements import Waited
 from fairlane.broker.requests import HandOut
 from fairlane.core.ledger import Message
 from fairlane.model.message import PRIORITY_NAMES, DeadLetterOrigin, Delivery
@@ -70,3 +71,11 @@ def dead_letter_of(message: Message) -> DeadLetterOrigin | None:
     if after is None or after.origin is None:
         return None
     return DeadLetterOrigin(origin=after.origin, reason=after.dead_reason or "", at_ms=after.dead_ms)
+
+
+def waited(message: Message) -> Waited:
+    """Return how a message waited that was just handed out."""
+    ready_ms = message.ready_ms
+    # of a message that was handed out or moved before, the delay is backoff or a redrive's
+    is_new = message.attempts <= 1 and message.since_ms == message.enqueued_ms
+    return Waited(message.key, message.cost, ready_ms, ready_ms - message.enqueued_ms if is_new else 0)

@@ -42,11 +42,7 @@ class Looked(Protocol):
 
 
 def known(ledger: Ledger, name: str) -> Queue:
-    """Return a queue.
-
-    Raises:
-        QueueNotFound: there is none of this name.
-    """
+    """Return a queue. Raises QueueNotFound if there is none of this name."""
     queue = ledger.queues.get(name)
     if queue is None:
         raise QueueNotFound(f"There is no queue {name!r:.150}.")
@@ -54,11 +50,7 @@ def known(ledger: Ledger, name: str) -> Queue:
 
 
 def known_message(ledger: Ledger, queue: str, message_id: str) -> Message:
-    """Return a message.
-
-    Raises:
-        QueueNotFound, MessageNotFound: there is none.
-    """
+    """Return a message. Raises QueueNotFound or MessageNotFound if there is none."""
     message = known(ledger, queue).messages.get(number_of(message_id) or 0)
     if message is None:
         raise MessageNotFound(f"Queue {queue!r} has no message {message_id!r:.60}.")
@@ -147,11 +139,7 @@ def throttle_views(schedule: Schedule, now_ms: int) -> list[ThrottleView]:
 
 
 def consumer_views(ledger: Ledger, schedule: Schedule, queue: str) -> list[ConsumerView]:
-    """Return the registered consumers of a queue, by name.
-
-    Raises:
-        QueueNotFound: there is none of this name.
-    """
+    """Return the registered consumers of a queue, by name. Raises QueueNotFound if there is none of this name."""
     found = known(ledger, queue)
     return [
         ConsumerView(
@@ -188,11 +176,7 @@ def stream_views(ledger: Ledger, waiting: WaitingConsumers, queue: str) -> list[
 
 
 def sink_views(ledger: Ledger, queue: str) -> list[SinkView]:
-    """Return the sinks of a queue, by name.
-
-    Raises:
-        QueueNotFound: there is none of this name.
-    """
+    """Return the sinks of a queue, by name. Raises QueueNotFound if there is none of this name."""
     return [
         SinkView(
             queue=queue,
@@ -300,7 +284,6 @@ def message_view(message: Message, now_ms: int) -> MessageView:
         failures=message.failures,
         errors=after.errors if after is not None else (),
         dead=dead_letter_of(message),
-        token=message.token or None,
         owner=message.owner,
         expires_ms=None if message.is_claimed else message.expires_ms or None,
         state_etag=None if after is None or after.state is None else id_of(after.state),

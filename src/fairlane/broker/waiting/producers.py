@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from typing import cast
 
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.requests import Call, Reply
-from fairlane.core.commands import NOTHING_GIVEN, Given, Remove
-from fairlane.core.decide.enqueue import needs_room
+from fairlane.broker.requests import Call
+from fairlane.core.commands import Given, Remove
+from fairlane.core.decide.enqueue import terms_if_room_helps
 from fairlane.core.decide.room import Room
 from fairlane.core.ledger import Ledger, Message, Queue
-from fairlane.core.terms import resolve
 from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull
 from fairlane.journal.records import Acked, Dead, QueueRemoved, QueueSet, Redriven, Removed
 from fairlane.scheduler.item import Item, Priority
@@ -30,6 +29,7 @@ from fairlane.scheduler.policy import Backpressure
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.messages import Enqueue, EnqueueResult, EnqueueResults
+from fairlane.verbs.verb import Reply
 
 FULL = (QueueFull, KeyFull, GlobalFull)
 """The refusals for which a producer may wait."""
@@ -71,15 +71,15 @@ class WaitingEnqueues:
 
     def take(self, executor: Executor, call: Call, cycle: Cycle) -> None:
         """Decide an enqueue, or add it behind those that wait already."""
-        request, given = cast("Enqueue", call.request), NOTHING_GIVEN
+        request, given = cast("Enqueue", call.request), call.given
         queue = executor.ledger.queues.get(request.queue)
         if queue is None:
-            cycle.answer(call.reply, executor.execute(request, cycle))
+            cycle.answer(call.reply, executor.execute(request, cycle, given))
             return
         policy = queue.policy
         if policy.on_enqueue is not None:
             about = executor.hook_calls.given_for_messages
-            given = about(executor.ledger, request.queue, request.messages, cycle.now_ms)
+            given = about(executor.ledger, request.queue, request.messages, cycle.now_ms, given)
         waits = policy.backpressure == "wait" and request.wait_ms > 0
         if waits and request.queue in self.waiting and self._is_blocked(executor, request.queue, cycle):
             full = QueueFull(f"Other producers are waiting for capacity in queue {request.queue!r}.")
@@ -173,7 +173,8 @@ def _execute(executor: Executor, request: Enqueue, given: Given, cycle: Cycle) -
 def _some(request: Enqueue, given: Given, rows: list[int]) -> tuple[Enqueue, Given]:
     """Return an enqueue of some messages of another."""
     answers = None if given.answers is None else [given.answers[row] for row in rows]
-    return Enqueue(queue=request.queue, messages=[request.messages[row] for row in rows]), Given(answers=answers)
+    some = Enqueue(queue=request.queue, messages=[request.messages[row] for row in rows])
+    return some, Given(producer=given.producer, answers=answers)
 
 
 def _answer(results: Results) -> EnqueueResults:
@@ -198,8 +199,8 @@ def _enqueue_dropping(executor: Executor, queue: Queue, request: Enqueue, given:
     results: Results = []
     for row, message in enumerate(request.messages):
         single, single_given = _some(request, given, [row])
-        if needs_room(executor.ledger, queue, message, cycle.now_ms):
-            terms = resolve(queue, single.messages, single_given.answers, cycle.now_ms)
+        terms = terms_if_room_helps(executor.ledger, queue, message, single_given, cycle.now_ms)
+        if terms is not None:
             priority = Priority.NORMAL if terms.priorities is None else Priority(terms.priorities[0])
             _make_room(executor, queue, Item(terms.keys[0], priority=priority), len(message.payload), cycle)
         outcome = _execute(executor, single, single_given, cycle)

@@ -140,11 +140,7 @@ class Redrives:
             self._end_if_done(job, now_ms)
 
     def view(self, redrive_id: str) -> RedriveView:
-        """Return how far a redrive is.
-
-        Raises:
-            RedriveNotFound: there is none of this id.
-        """
+        """Return how far a redrive is. Raises RedriveNotFound if there is none of this id."""
         job = self.jobs.get(redrive_id)
         if job is None:
             raise RedriveNotFound(f"There is no redrive {redrive_id!r:.60}.")
@@ -155,11 +151,7 @@ class Redrives:
         return [job.view() for job in self.jobs.values()]
 
     def stop(self, redrive_id: str, now_ms: int) -> RedriveView:
-        """Stop a redrive, if it still runs.
-
-        Raises:
-            RedriveNotFound: there is none of this id.
-        """
+        """Stop a redrive, if it still runs. Raises RedriveNotFound if there is none of this id."""
         self.view(redrive_id)
         job = self.jobs[redrive_id]
         if job.status == "running":

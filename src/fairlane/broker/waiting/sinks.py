@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import cast
 
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.requests import Call, Reply
+from fairlane.broker.requests import Call
 from fairlane.broker.waiting.producers import FULL, MAKES_ROOM
 from fairlane.core.commands import Given
 from fairlane.errors import FairlaneError, KeyFull
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.batches import Stage
+from fairlane.verbs.verb import Reply
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +47,7 @@ class WaitingSinks:
         request = cast("Stage", call.request)
         queue = executor.ledger.queues.get(request.queue)
         about = executor.hook_calls.given_for_messages
-        given = about(executor.ledger, request.queue, request.messages, cycle.now_ms)
+        given = about(executor.ledger, request.queue, request.messages, cycle.now_ms, call.given)
         waits = queue is not None and queue.policy.backpressure == "wait" and request.wait_ms > 0
         ahead = self._ahead(request.queue) if waits else None
         outcome = ahead.refusal if ahead is not None else executor.execute(request, cycle, given)

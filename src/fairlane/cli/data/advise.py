@@ -11,10 +11,10 @@ import click
 
 from fairlane.cli.data.spark import MASTER, on_spark
 from fairlane.cli.data.whatif import FROM, JOURNAL, SWEEP, TO, span_of, spark_of
-from fairlane.cli.errors import NOTHING, Stop
+from fairlane.cli.errors import NOTHING, Quit
 from fairlane.cli.formatting import duration
 from fairlane.cli.interaction import progress
-from fairlane.cli.output import Table, answer
+from fairlane.cli.output import Table
 from fairlane.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -55,9 +55,8 @@ def advise_command(
     It changes nothing, and prints the commands that apply the proposal. Exit code 4 if no setting meets the targets.
     """
     # Only here: this needs packages that other commands do without.
-    from fairlane.spark.whatif.advice import advise
+    from fairlane.spark.whatif.advice import advise, target_of
     from fairlane.spark.whatif.comparison import Journal
-    from fairlane.spark.whatif.targets import target_of
 
     wanted = [target_of(text) for text in targets]
     known = Journal(journal, queues=(queue,))
@@ -66,9 +65,9 @@ def advise_command(
         advice = on_spark(
             spark, partial(advise, known, wanted, sweeps=sweeps, span=span, spark=spark, progress=bar.set)
         )
-    answer(advice, _tables(advice), is_json=session.is_json)
+    session.answer(advice, _tables(advice))
     if advice.proposal is None:
-        raise Stop(NOTHING)
+        raise Quit(NOTHING)
 
 
 def _tables(advice: Advice) -> list[Table]:

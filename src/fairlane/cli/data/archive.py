@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from fairlane.cli.data.spark import MASTER, begin_spark, on_spark
-from fairlane.cli.output import answer
 from fairlane.cli.session import Session, pass_session
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -30,4 +29,4 @@ def archive_command(session: Session, *, tables: Path, target: Path, keep_days: 
     tell = partial(click.echo, err=True)
     done = on_spark(spark, partial(archive, spark, tables, target, keep_days=keep_days, tell=tell))
     words = f"Archived {len(done.written)} days, deleted {len(done.removed)}; {target} holds {len(done.days)}."
-    answer({"written": done.written, "removed": done.removed, "days": done.days}, words, is_json=session.is_json)
+    session.answer({"written": done.written, "removed": done.removed, "days": done.days}, words)

@@ -12,7 +12,6 @@ import click
 
 from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, server_address_of
 from fairlane.cli.interaction import progress, stoppable
-from fairlane.cli.output import answer
 from fairlane.cli.parameters import QUEUE
 from fairlane.cli.session import Session, pass_session
 
@@ -42,8 +41,7 @@ def backfill_command(session: Session, /, queue: str, **options: Any) -> None:  
     """
     place = server_address_of(session)
     spark = begin_spark(options["master"])
-    from fairlane.spark.bulk.backfill import Backfill, Progress, forget_rows, run_backfill
-    from fairlane.spark.bulk.row_source import Rows
+    from fairlane.spark.bulk.backfill import Backfill, Progress, Rows, forget_rows, run_backfill
 
     rows = Rows(**{name: options[name] for name in ("path", "table", "file_format", "columns", "where")})
     work = (options["work"] or Path(f".backfill-{options['name']}")).absolute()
@@ -56,11 +54,7 @@ def backfill_command(session: Session, /, queue: str, **options: Any) -> None:  
             done = step
             bar.set(done.sent, done.total)
     forget_rows(backfill)
-    answer(
-        {"sent": done.sent, "total": done.total},
-        f"Enqueued {done.sent:,} messages in {queue}.",
-        is_json=session.is_json,
-    )
+    session.answer({"sent": done.sent, "total": done.total}, f"Enqueued {done.sent:,} messages in {queue}.")
 
 
 class _Clock:

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from fairlane.cli.interaction import stoppable
-from fairlane.cli.output import answer
 from fairlane.cli.session import Session, pass_session
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -33,11 +32,7 @@ def export_command(session: Session, *, folder: Path, queue: str | None) -> None
     """
     with stoppable():
         files = _from_folder(session, folder) if session.endpoint.is_embedded else _from_server(session, folder, queue)
-    answer(
-        [str(path) for path in files],
-        f"New files in {folder}: {len(files)}.",
-        is_json=session.is_json,
-    )
+    session.answer([str(path) for path in files], f"New files in {folder}: {len(files)}.")
 
 
 def _from_server(session: Session, folder: Path, queue: str | None) -> list[Path]:

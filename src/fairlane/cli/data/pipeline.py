@@ -12,7 +12,7 @@ import click
 from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, require_spark, server_address_of
 from fairlane.cli.formatting import instant
 from fairlane.cli.interaction import stoppable
-from fairlane.cli.output import Table, answer
+from fairlane.cli.output import Table
 from fairlane.cli.parameters import DURATION
 from fairlane.cli.session import Session, pass_session
 from fairlane.errors import InvalidArgument
@@ -70,7 +70,7 @@ def run_command(session: Session, /, *, journal: Path | None, tables: Path, **op
             while True:
                 done = on_spark(spark, run)
                 if done.segments or options["once"]:
-                    answer(done, _words(done, tables), is_json=session.is_json)
+                    session.answer(done, _words(done, tables))
                 if options["once"]:
                     return
                 Event().wait(options["interval"] / 1000)
@@ -109,4 +109,4 @@ def status_command(session: Session, /, *, tables: Path) -> None:
         ["missing", ", ".join(f"{first} to {last}" for first, last in manifest.gaps) or "-"],
         ["state", "whole" if manifest.swap is None else "interrupted while files were put in place: run it again"],
     ]
-    answer(manifest, [Table([], facts)], is_json=session.is_json)
+    session.answer(manifest, [Table([], facts)])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlane.cli.output import answer
 from fairlane.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def report_command(
 
     period = Period(first_day=_day(first_day), last_day=_day(last_day), queue=queue)
     files = make_report(tables, out, period=period, formats=formats or FORMATS)
-    answer([str(path) for path in files], "\n".join(str(path) for path in files), is_json=session.is_json)
+    session.answer([str(path) for path in files], "\n".join(str(path) for path in files))
 
 
 def _day(instant: datetime | None) -> date | None:

@@ -23,11 +23,7 @@ MASTER = click.option(
 
 
 def require_spark() -> None:
-    """Check that Spark is installed.
-
-    Raises:
-        InvalidArgument: Spark is not installed.
-    """
+    """Check that Spark is installed. Raises InvalidArgument if Spark is not installed."""
     try:
         import fairlane.spark  # noqa: F401 - see above
     except ImportError as error:
@@ -37,11 +33,7 @@ def require_spark() -> None:
 
 
 def begin_spark(master: str, *, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Return a Spark session; ``conf`` overrides our settings.
-
-    Raises:
-        InvalidArgument: Spark is not installed.
-    """
+    """Return a Spark session; ``conf`` overrides our settings. Raises InvalidArgument if Spark is not installed."""
     require_spark()
     from fairlane.spark import spark_session
 

@@ -12,7 +12,7 @@ import click
 from fairlane.cli.data.spark import MASTER, begin_spark, on_spark
 from fairlane.cli.formatting import duration
 from fairlane.cli.interaction import progress
-from fairlane.cli.output import Table, answer
+from fairlane.cli.output import Table
 from fairlane.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def whatif_command(
         from fairlane.spark.whatif.page import page_of
 
         html.write_text(page_of(found), encoding="utf-8")
-    answer(found, [*_tables(found), *_notes(found, html)], is_json=session.is_json)
+    session.answer(found, [*_tables(found), *_notes(found, html)])
 
 
 def span_of(first: datetime | None, last: datetime | None) -> MeasuredPeriod:
@@ -115,7 +115,7 @@ def _check(session: Session, journal: Path, queues: tuple[str, ...]) -> None:
     from fairlane.spark.whatif.reproduction import reproduce
 
     found = reproduce(journal, queues=queues)
-    answer(found, _verdict(found), is_json=session.is_json)
+    session.answer(found, _verdict(found))
 
 
 def _verdict(found: Reproduction) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from fairlane.client.transport.protocol import Reply, Sink
+from fairlane.client.transport.protocol import Sink
 from fairlane.model.message import Delivery
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import Consume
 
 

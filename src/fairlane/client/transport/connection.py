@@ -9,10 +9,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from fairlane.client.transport.protocol import Conversation, OnLate, Reply, Sink, grouped, message_of
+from fairlane.client.transport.protocol import Conversation, OnLate, Sink, grouped, message_of
 from fairlane.client.transport.socket import PING_S, Socket, connect
 from fairlane.errors import Disconnected, InvalidArgument, PayloadTooLarge
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import SUBPROTOCOL, Consume
 from fairlane.wire.trace import TraceContext
 

@@ -13,7 +13,7 @@ import msgspec
 from fairlane.client.tracing import current_trace
 from fairlane.client.transport.grpc_messages import answer_of, message_of
 from fairlane.client.transport.key_order import KeyOrder
-from fairlane.client.transport.protocol import Reply, Sink
+from fairlane.client.transport.protocol import Sink
 from fairlane.client.transport.websocket import FRAME_BYTES_MAX
 from fairlane.errors import (
     Closed,
@@ -31,7 +31,7 @@ from fairlane.model.partitions import partition_name
 from fairlane.verbs.errors import ErrorBody, error_of
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.queues import GetStats
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import Consume
 
 try:

@@ -19,7 +19,7 @@ from fairlane.client.retries import Retries
 from fairlane.client.tracing import current_trace
 from fairlane.client.transport.key_order import KeyOrder
 from fairlane.client.transport.polling import PollingChannel
-from fairlane.client.transport.protocol import Reply, Sink
+from fairlane.client.transport.protocol import Sink
 from fairlane.client.transport.websocket import FRAME_BYTES_MAX
 from fairlane.errors import (
     Closed,
@@ -36,7 +36,7 @@ from fairlane.verbs.errors import error_of
 from fairlane.verbs.leases import Lease, LeasedMessages, Nack
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.table import VERBS
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.errors import ErrorAnswer
 from fairlane.wire.frames import Consume
 

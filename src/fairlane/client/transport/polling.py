@@ -48,11 +48,7 @@ class PollingChannel:
         self._polling: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Lease the available messages, and start polling for more.
-
-        Raises:
-            FairlaneError: the broker refused the request.
-        """
+        """Lease the available messages, and start polling for more."""
         leased = await self._lease(self._request.credit, 0)
         self._take(leased)
         self._polling = self._loop.create_task(self._poll())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -17,7 +17,7 @@ from fairlane.model.message import Delivery, Receipt
 from fairlane.verbs.errors import error_of
 from fairlane.verbs.leases import LeasedMessages, Nack
 from fairlane.verbs.table import VERBS
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import (
     CONSUME,
     STOP,
@@ -40,19 +40,6 @@ _FIXED_ARRAY, _ARRAY_16, _FIXED_MAX, FRAMES_MAX = 0x90, b"\xdc", 16, 256
 """The first bytes of an array in msgpack, and the most frames in one message."""
 _MESSAGE_BYTES: Final = 64 << 10
 """Above this size joining frames saves nothing, and only delays the first of them."""
-
-
-class Reply(Protocol):
-    """Receives the answer to a call, such as an ``asyncio.Future``."""
-
-    def done(self) -> bool:
-        """Return whether it is answered or cancelled."""
-
-    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - the answer depends on the verb
-        """Set the answer."""
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        """Set an error."""
 
 
 class Sink(Protocol):

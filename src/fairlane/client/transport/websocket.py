@@ -14,7 +14,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from fairlane.client.retries import Retries
 from fairlane.client.tracing import current_trace
 from fairlane.client.transport.connection import Connection
-from fairlane.client.transport.protocol import OnLate, Reply, Sink
+from fairlane.client.transport.protocol import OnLate, Sink
 from fairlane.client.transport.socket import PING_S
 from fairlane.errors import (
     Closed,
@@ -27,7 +27,7 @@ from fairlane.errors import (
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import Delivery
 from fairlane.verbs.leases import Lease
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import Consume
 from fairlane.wire.trace import TraceContext
 
@@ -113,9 +113,7 @@ class WebSocketTransport:
     async def ready(self) -> None:
         """Connect, unless the transport is connected.
 
-        Raises:
-            Disconnected: no server answers.
-            Unauthenticated, Forbidden: the server refuses the API key.
+        Raises Disconnected if no server answers. Raises Unauthenticated or Forbidden if the server refuses the API key.
         """
         await self._connected()
 
@@ -202,11 +200,7 @@ class WebSocketTransport:
 
 
 def stream_url(url: str) -> str:
-    """Return the URL of a server's stream.
-
-    Raises:
-        InvalidArgument: the address is not valid.
-    """
+    """Return the URL of a server's stream. Raises InvalidArgument if the address is not valid."""
     parts = urlsplit(url)
     scheme = _SCHEMES.get(parts.scheme)
     if scheme is None or not parts.netloc:

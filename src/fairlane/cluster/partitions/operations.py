@@ -26,11 +26,7 @@ _DONE: Final = Done()
 
 
 async def each(whole: WholeQueue, request: Request[Any]) -> dict[int, Any]:
-    """Return the answer of each partition, in order, except of those that were removed because they were empty.
-
-    Raises:
-        FairlaneError: a partition refused.
-    """
+    """Return the answer of each partition, in order, except of those that were removed because they were empty."""
     asked = [whole.ask(for_partition(request, at)) for at in range(whole.split.made)]
     answers = dict(enumerate(await asyncio.gather(*asked, return_exceptions=True)))
     for at, answer in list(answers.items()):
@@ -108,9 +104,6 @@ async def redrive(whole: WholeQueue, request: Redrive) -> list[RedriveView]:
     """Start a redrive in each partition that has dead letters.
 
     Together they move no more than ``count`` messages, no faster than ``rate``.
-
-    Raises:
-        FairlaneError: a partition refused.
     """
     shares = _shares(await _dead(whole, request), request.count)
     rate = None if request.rate is None else request.rate / len(shares)

@@ -194,9 +194,7 @@ async def _let_go(whole: WholeQueue) -> Split:
 async def _delete(whole: WholeQueue, name: str) -> None:
     """Delete a partition where it is.
 
-    Raises:
-        QueueNotFound: it does not exist.
-        InvalidArgument: it is not empty, or takes new messages.
+    Raises QueueNotFound if it does not exist. Raises InvalidArgument if it is not empty, or takes new messages.
     """
     try:
         await delete_here(whole.gateway, name, whole.caller)
@@ -228,10 +226,7 @@ async def delete_further(gateway: ClusterGateway, queue: str, caller: Caller, co
     """Delete all partitions of a queue except the first, with everything in them. The first is deleted next.
 
     The queue stops being split before anything is deleted, so that an interrupted deletion leaves a queue that can be
-    used, and deleted again.
-
-    Raises:
-        FairlaneError: not all are deleted; call again.
+    used, and deleted again. Raises FairlaneError if not all are deleted; call again.
     """
     further = [
         name for at in range(1, PARTITIONS_MAX) if (name := partition_name(queue, at)) in gateway.groups.locations

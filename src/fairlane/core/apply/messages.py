@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from fairlane.core.apply.claims import enter_claim
 from fairlane.core.apply.counting import known, numbered, tally_in, tally_out
 from fairlane.core.apply.dedups import enter_dedups, forget_dedups
+from fairlane.core.dedup_ids import remembered
 from fairlane.core.ledger import PRIORITIES, Aftermath, ChunkHome, DedupHome, Ledger, Message, Queue, Row
 from fairlane.journal.records import (
     Acked,
@@ -46,7 +47,8 @@ def enqueued(ledger: Ledger, record: Enqueued, at_ms: int) -> list[Message]:
         for message in messages:
             tally_in(queue, message)
     if record.dedup_ids is not None:
-        _remember(ledger, queue, record.dedup_ids, record.dedup_until_ms, record.sequence)
+        names = remembered(record.terms.keys, record.dedup_ids)
+        _remember(ledger, queue, names, record.dedup_until_ms, record.sequence)
     return messages
 
 
@@ -102,8 +104,8 @@ def _set_caps(messages: list[Message], caps: list[int | None]) -> None:
             message.aftermath().cap = cap
 
 
-def _remember(ledger: Ledger, queue: Queue, dedup_ids: list[str | None], until_ms: int, home: int) -> None:
-    numbers = {dedup_id: home + at for at, dedup_id in enumerate(dedup_ids) if dedup_id is not None}
+def _remember(ledger: Ledger, queue: Queue, names: list[str | None], until_ms: int, home: int) -> None:
+    numbers = {name: home + at for at, name in enumerate(names) if name is not None}
     enter_dedups(ledger, queue, DedupHome(queue.name, numbers, until_ms, home))
 
 

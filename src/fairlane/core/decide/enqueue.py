@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fairlane.core.checks import are_bare, are_plainly_sound, message_fault
-from fairlane.core.commands import NOTHING_GIVEN, Given
+from fairlane.core.commands import Given
 from fairlane.core.decide.room import Room, fits
 from fairlane.core.decision import Deciders, Decision, no_queue, refuse
+from fairlane.core.dedup_ids import remembered
 from fairlane.core.ledger import Ledger, Message, Queue
+from fairlane.core.producer import forbidden
 from fairlane.core.terms import resolve, take_rows
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.journal.bodies import chunk_starts, encode_head, pack
 from fairlane.journal.records import Enqueued, Terms
+from fairlane.model.bounds import excess
 from fairlane.model.limits import BATCH_MAX
-from fairlane.model.message import NewMessage
+from fairlane.model.message import Key, NewMessage
 from fairlane.model.names import id_of, ids_of
 from fairlane.verbs.messages import Enqueue
 
 Outcome = list[str | FairlaneError]
+Partial = list[str | int | FairlaneError | None]
+"""For each message an id or an error, the row of the message that it repeats, or None while it is undecided."""
 
 
 def enqueue(
@@ -43,15 +48,12 @@ def enqueue(
         return refuse(no_queue(request.queue))
     messages: Sequence[NewMessage] = request.messages
     if len(messages) > BATCH_MAX:
-        return refuse(InvalidArgument(f"One request enqueues at most {BATCH_MAX} messages, not {len(messages)}."))
+        return refuse(InvalidArgument(excess("messages", "BATCH_MAX")))
     is_bare = are_bare(messages)
     is_plain = is_bare and given.faults is None and are_plainly_sound(messages, ledger.limits.payload_bytes_max)
-    outcome, rows = _sound(ledger, queue, messages, given, now_ms, is_plain=is_plain)
-    answers = given.answers
+    outcome, rows, terms = _taken(ledger, queue, messages, given, now_ms, is_bare=is_bare, is_plain=is_plain)
     if len(rows) < len(messages):
         messages = [messages[row] for row in rows]
-        answers = None if answers is None else [answers[row] for row in rows]
-    terms = resolve(queue, messages, answers, now_ms, is_bare=is_bare)
     if ledger.limits_waiting_in(queue):
         kept = _within_limits(Room(ledger, queue, leaving=leaving, coming=coming), messages, terms, outcome, rows)
         if len(kept) < len(rows):
@@ -67,42 +69,85 @@ def enqueue(
     return Decision([record], _with_ids(outcome, rows, first), bodies)
 
 
-def _sound(
-    ledger: Ledger, queue: Queue, messages: Sequence[NewMessage], given: Given, now_ms: int, *, is_plain: bool
-) -> tuple[list[str | int | FairlaneError | None], list[int]]:
-    """Return for each message a fault, the id of the one it repeats, the row of that one in this batch, or None."""
-    outcome: list[str | int | FairlaneError | None]
+def _taken(
+    ledger: Ledger,
+    queue: Queue,
+    messages: Sequence[NewMessage],
+    given: Given,
+    now_ms: int,
+    *,
+    is_bare: bool = False,
+    is_plain: bool = False,
+) -> tuple[Partial, list[int], Terms]:
+    """Return the outcome so far, the rows of the messages that only limits can still refuse, and the terms of those.
+
+    The terms come before rights and dedup ids: the key that a message gets decides what its producer may do, and whose
+    dedup id it has.
+    """
+    outcome: Partial = [None] * len(messages) if is_plain else _faults(ledger, messages, given)
+    rows, answers = list(range(len(messages))), given.answers
+    if not is_plain and outcome.count(None) < len(outcome):
+        rows = [row for row in rows if outcome[row] is None]
+        messages = [messages[row] for row in rows]
+        answers = None if answers is None else [answers[row] for row in rows]
+    terms = resolve(queue, messages, answers, now_ms, is_bare=is_bare)
+    if given.producer is not None or not queue.policy.producer_weights:
+        refused = forbidden(queue, messages, terms.keys, given.producer)
+        if refused:
+            messages = [message for at, message in enumerate(messages) if at not in refused]
+            rows, terms = _left(outcome, rows, terms, refused)
+    known = _known(queue, messages, terms.keys, rows, now_ms)
+    return outcome, *(_left(outcome, rows, terms, known) if known else (rows, terms))
+
+
+def _faults(ledger: Ledger, messages: Sequence[NewMessage], given: Given) -> Partial:
     if given.faults is not None:
-        outcome = list(given.faults)
-    elif is_plain:
-        outcome = [None] * len(messages)
-        dedup_ids = [message.dedup_id for message in messages]
-        if dedup_ids.count(None) == len(messages) or _are_all_new(dedup_ids, queue):
-            return outcome, list(range(len(messages)))
-    else:
-        outcome = [message_fault(message, ledger.limits.payload_bytes_max) for message in messages]
-    dedups = queue.dedups
+        return list(given.faults)
+    return [message_fault(message, ledger.limits.payload_bytes_max) for message in messages]
+
+
+def _left(
+    outcome: Partial, rows: Sequence[int], terms: Terms, settled: Mapping[int, str | int | FairlaneError]
+) -> tuple[list[int], Terms]:
+    """Put what is settled into the outcome, and return the rows and terms that are left."""
+    for at, result in settled.items():
+        outcome[rows[at]] = result
+    kept = [at for at in range(len(rows)) if at not in settled]
+    return [rows[at] for at in kept], take_rows(terms, kept)
+
+
+def _known(
+    queue: Queue, messages: Sequence[NewMessage], keys: Sequence[Key], rows: Sequence[int], now_ms: int
+) -> dict[int, str | int]:
+    """Return which messages repeat another: with the id of that one, or with its row if it is in the same batch."""
+    dedup_ids = [message.dedup_id for message in messages]
+    if dedup_ids.count(None) == len(dedup_ids):
+        return {}
+    names = remembered(keys, dedup_ids)
+    if _are_all_new(names, queue):
+        return {}
+    known: dict[int, str | int] = {}
     first_rows: dict[str, int] = {}
-    for row, message in enumerate(messages):
-        dedup_id = message.dedup_id
-        if dedup_id is not None and outcome[row] is None:
-            known = dedups.get(dedup_id)
-            if known is not None and known[1] > now_ms:
-                outcome[row] = id_of(known[0])
-            elif dedup_id in first_rows:
-                outcome[row] = first_rows[dedup_id]
-            else:
-                first_rows[dedup_id] = row
-    return outcome, [row for row, known in enumerate(outcome) if known is None]
+    for at, name in enumerate(names):
+        if name is None:
+            continue
+        before = queue.dedups.get(name)
+        if before is not None and before[1] > now_ms:
+            known[at] = id_of(before[0])
+        elif name in first_rows:
+            known[at] = first_rows[name]
+        else:
+            first_rows[name] = rows[at]
+    return known
 
 
-def _are_all_new(dedup_ids: Sequence[str | None], queue: Queue) -> bool:
+def _are_all_new(names: Sequence[str | None], queue: Queue) -> bool:
     """Return whether each message has an id that was never seen, checked for all at once. If False, check each one."""
-    ids = set(dedup_ids)
-    return len(ids) == len(dedup_ids) and None not in ids and queue.dedups.keys().isdisjoint(ids)
+    ids = set(names)
+    return len(ids) == len(names) and None not in ids and queue.dedups.keys().isdisjoint(ids)
 
 
-def _with_ids(outcome: list[str | int | FairlaneError | None], rows: Sequence[int], sequence: int) -> Outcome:
+def _with_ids(outcome: Partial, rows: Sequence[int], sequence: int) -> Outcome:
     """Return the outcome with the ids of the rows that are taken in."""
     if len(rows) == len(outcome):
         return [*ids_of(range(sequence, sequence + len(rows)))]
@@ -151,12 +196,15 @@ def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now
 # ------------------------------------------------------------------------------------------------------------- room
 
 
-def needs_room(ledger: Ledger, queue: Queue, message: NewMessage, now_ms: int) -> bool:
-    """Return whether a single message is valid, not known already, and not too large for the limits on its own."""
-    _, rows = _sound(ledger, queue, (message,), NOTHING_GIVEN, now_ms, is_plain=False)
+def terms_if_room_helps(ledger: Ledger, queue: Queue, message: NewMessage, given: Given, now_ms: int) -> Terms | None:
+    """Return the terms of a single message that only limits can keep out; None if room for it would change nothing.
+
+    So it is if the message is not valid, not allowed, known already, or too large for the limits on its own.
+    """
+    _, rows, terms = _taken(ledger, queue, (message,), given, now_ms)
     size = len(message.payload) if rows else 0
     mosts = (queue.policy.waiting_bytes_max, queue.policy.key_waiting_bytes_max, ledger.limits.waiting_bytes_max)
-    return bool(rows) and all(fits(size, most) for most in mosts)
+    return terms if rows and all(fits(size, most) for most in mosts) else None
 
 
 def refusals(room: Room, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairlaneError]:
@@ -171,7 +219,7 @@ def _within_limits(
     room: Room,
     messages: Sequence[NewMessage],
     terms: Terms,
-    outcome: list[str | int | FairlaneError | None],
+    outcome: Partial,
     rows: Sequence[int],
 ) -> list[int]:
     """Return which messages are within the limits, and put a refusal into the outcome for each of the others.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fairlane.core.checks import whole_fault
-from fairlane.core.commands import NOTHING_GIVEN, Given, LeasePicked, Remove
+from fairlane.core.commands import Given, LeasePicked, Remove
 from fairlane.core.decide.enqueue import enqueue
 from fairlane.core.decision import Deciders, Decision, known_queue, no_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
@@ -171,7 +171,7 @@ def forward(ledger: Ledger, request: Forward, now_ms: int, given: Given) -> Deci
             ledger,
             Enqueue(queue=target, messages=messages),
             now_ms,
-            given.parts.get(target, NOTHING_GIVEN),
+            given.parts.get(target, given),
             sequence=sequence,
             cause=number,
             leaving=held,  # the acknowledged message makes room for the others

@@ -6,7 +6,7 @@ A sink remembers the latest batch it has published, so a batch that is published
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from fairlane.core.checks import are_bare, message_fault, text_fault, whole_fault
@@ -15,11 +15,13 @@ from fairlane.core.decide.enqueue import packed, refusals
 from fairlane.core.decide.room import Room
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue, SinkState
+from fairlane.core.producer import forbidden
 from fairlane.core.terms import collapse, resolve
 from fairlane.errors import FairlaneError, InvalidArgument, SinkNotFound, StageMismatch
 from fairlane.journal import records
 from fairlane.journal.records import AnyRecord, Removed, SinkRemoved, SinkSet, Terms
 from fairlane.model import limits
+from fairlane.model.bounds import excess_of
 from fairlane.model.message import NewMessage
 from fairlane.model.staging import PublishResult, StageResult
 from fairlane.verbs.batches import DropSink, Publish, Stage
@@ -50,7 +52,10 @@ def stage(ledger: Ledger, request: Stage, now_ms: int, given: Given) -> Decision
     if (error := _first_fault(ledger, request, given)) is not None:
         return refuse(error)
     terms = resolve(queue, messages, given.answers, now_ms, is_bare=are_bare(messages))
-    refused = refusals(Room(ledger, queue), messages, terms)
+    refused: Mapping[int, FairlaneError] = {}
+    if given.producer is not None or not queue.policy.producer_weights:
+        refused = forbidden(queue, messages, terms.keys, given.producer)
+    refused = refused or refusals(Room(ledger, queue), messages, terms)
     if refused:
         return refuse(next(iter(refused.values())))
     sequence = ledger.next_sequence
@@ -80,8 +85,8 @@ def _stage_fault(queue: Queue, request: Stage) -> str | None:
         or text_fault("A part", request.part, most=limits.PART_NAME_LENGTH_MAX)
         or whole_fault("at", request.at, least=0, most=_BATCH_MOST)
     )
-    if fault is None and len(request.messages) > limits.BATCH_MAX:
-        fault = f"One request stages at most {limits.BATCH_MAX} messages, not {len(request.messages)}."
+    if fault is None:
+        fault = excess_of("messages", request.messages, "BATCH_MAX")
     sink = queue.sinks.get(request.sink)
     is_new = sink is not None and (request.batch, request.part) not in sink.parts
     if fault is None and sink is not None and is_new and len(sink.parts) >= limits.PARTS_MAX:
@@ -150,8 +155,8 @@ def _publish_fault(queue: Queue, request: Publish) -> str | None:
         return f"The parts are a list of their names, not {parts!r:.100}."
     if len(set(parts)) < len(parts):
         return "A part is named once."
-    if len(parts) > limits.PARTS_MAX:
-        return f"One batch has at most PARTS_MAX parts, {limits.PARTS_MAX}, not {len(parts)}."
+    if (fault := excess_of("parts", parts, "PARTS_MAX")) is not None:
+        return fault
     return None
 
 

@@ -45,11 +45,6 @@ class DirectSocket(Protocol):
         """Read on."""
 
 
-def headers_of(scope: Scope) -> dict[bytes, str]:
-    """Return the headers of a request. Of several with the same name, the first counts."""
-    return {name: value.decode("latin-1").strip() for name, value in reversed(scope["headers"])}
-
-
 def address_of(scope: Scope) -> str | None:
     """Return the address a request comes from, without the port; None if the server does not know it."""
     client = scope.get("client")

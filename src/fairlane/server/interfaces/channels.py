@@ -122,9 +122,10 @@ class _Unseen(Collection[Any]):
 class Channels:
     """The channels of one connection, by number."""
 
-    def __init__(self, server: ServerContext, outbox: FrameQueue) -> None:
+    def __init__(self, server: ServerContext, outbox: FrameQueue, holder: str | None) -> None:
         self._server = server
         self._outbox = outbox
+        self._holder = holder
         self._open: dict[int, Channel] = {}
 
     async def open(self, number: int, request: Consume) -> None:
@@ -139,12 +140,13 @@ class Channels:
             request = msgspec.structs.replace(request, queue=served)
         if number in self._open:
             raise InvalidArgument(f"Channel {number} is already open.")
+        self._server.waiters.begin(self._holder)
         channel = Channel(number, request, self._server, broker, self._outbox)
         self._open[number] = channel
         try:
             await broker.attach(channel.consumer)
         except BaseException as error:
-            del self._open[number]
+            self._forget(number)
             if isinstance(error, asyncio.CancelledError):
                 broker.abandon(channel.consumer)  # it may have been attached all the same
             if isinstance(error, FairlaneError):
@@ -154,13 +156,19 @@ class Channels:
         if self._server.draining.is_set():
             channel.end(going_down())
 
+    def _forget(self, number: int) -> Channel | None:
+        channel = self._open.pop(number, None)
+        if channel is not None:
+            self._server.waiters.end(self._holder)
+        return channel
+
     async def stop(self, request: Stop) -> Done:
         """Close a channel.
 
         Raises:
             InvalidArgument: no channel has this number.
         """
-        channel = self._open.pop(request.channel, None)
+        channel = self._forget(request.channel)
         if channel is None:
             raise InvalidArgument(f"Channel {request.channel} is not open.")
         channel.stop(request)
@@ -175,7 +183,9 @@ class Channels:
 
     async def close_all(self) -> None:
         """Close all channels, because the connection is gone."""
-        channels, self._open = list(self._open.values()), {}
+        channels = list(self._open.values())
+        for channel in channels:
+            self._forget(channel.number)
         for channel in channels:
             channel.stop(Stop(channel=channel.number))
             if channel.consumer.ending is not None:

@@ -9,10 +9,14 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from fairlane.errors import FairlaneError, InvalidArgument, PayloadTooLarge, UnavailableError
+from fairlane.errors import FairlaneError, InvalidArgument, RequestTooLarge, UnavailableError
+from fairlane.gateway.caller import ANYBODY
 from fairlane.gateway.context import CallContext, check_correlation_id
+from fairlane.server.addresses import block_of
 from fairlane.server.dispatch import decoded
-from fairlane.server.interfaces.asgi import Receive, Scope, Send, headers_of
+from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
+from fairlane.server.interfaces.counting import HEADERS_FROM_BYTES, JSON_FROM_BYTES, check_json, check_msgpack
+from fairlane.server.limits import CallLimits
 from fairlane.verbs.errors import body_of
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlane.wire.headers import FOLLOWS, FORWARDED
@@ -21,12 +25,15 @@ from fairlane.wire.trace import trace_of
 T = TypeVar("T")
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
+RAW: Final = "application/octet-stream"
 _KINDS: Final = {
     JSON: JSON,
     MSGPACK: MSGPACK,
     "application/x-msgpack": MSGPACK,
     "application/vnd.msgpack": MSGPACK,
 }
+_DISCARDED_BYTES: Final = 64 * 1024
+"""A body of a refused request that is not longer is read and discarded, so that the connection can go on."""
 _json, _msgpack = msgspec.json.Encoder(), msgspec.msgpack.Encoder()
 _decoders: Final[dict[tuple[str, type], Callable[[Any], Any]]] = {}
 
@@ -40,6 +47,11 @@ def _decoder(kind: str, shape: type[T]) -> Callable[[Any], T]:
     return decode
 
 
+def headers_of(scope: Scope) -> dict[bytes, str]:
+    """Return the headers of a request. Of several with the same name, the first counts."""
+    return {name: value.decode("latin-1").strip() for name, value in reversed(scope["headers"])}
+
+
 class Gone(Exception):
     """The caller has disconnected."""
 
@@ -47,14 +59,14 @@ class Gone(Exception):
 class Exchange:
     """A request that is being answered."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, *, body_bytes_max: int) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: CallLimits) -> None:
         self.scope = scope
         self.headers = headers_of(scope)
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self._receive = receive
         self._send = send
-        self._body_bytes_max = body_bytes_max
+        self._limits = limits
         self._is_read = False
         self._accept = self.headers.get(b"accept", "").lower()
         given = self.headers.get(b"content-type")
@@ -62,6 +74,8 @@ class Exchange:
         """The content type of the request, in lower case and without parameters."""
         self._kind = JSON
         self.is_begun = False
+        self.caller = ANYBODY
+        """The caller, once it is authenticated."""
         self.correlation_id = secrets.token_hex(16)
         """Names the request in the answer and in logs: the caller's name for it, or a random one."""
 
@@ -83,6 +97,11 @@ class Exchange:
             FOLLOWS in headers,
             FORWARDED in headers,
         )
+
+    @property
+    def holder(self) -> str | None:
+        """Whom a wait counts against; None for a node that asks on behalf of a caller, which has counted it."""
+        return None if FORWARDED in self.headers else self.caller.id or block_of(address_of(self.scope))
 
     # --------------------------------------------------------------------------------------------------------- request
 
@@ -109,35 +128,47 @@ class Exchange:
         """Return whether the caller asks for a content type by name."""
         return kind in self._accept
 
+    @property
+    def wants_raw(self) -> bool:
+        """Whether the caller accepts the bytes of a payload, and no structured answer."""
+        accept = self._accept
+        return RAW in accept and JSON not in accept and MSGPACK not in accept
+
     async def request(self, shape: type[T], name: str) -> T:
         """Return the body of the request, decoded.
 
         Raises:
-            InvalidArgument, PayloadTooLarge: it is malformed or too large.
+            InvalidArgument, RequestTooLarge: it is malformed or too large.
             Gone: the caller has disconnected.
         """
-        data = await self.body()
         given = self.content_type
         kind = _KINDS.get(given or "")
+        data = await self.body(is_json=kind is JSON)
         if kind is None:
             if data or given is not None:  # forms are what a page of another site can send without asking
                 raise InvalidArgument(f"Content-Type must be {JSON} or {MSGPACK}, not {given!r:.100}.")
             kind = JSON
         self._kind = kind
-        empty = b"{}" if kind is JSON else b"\x80"
-        return decoded(_decoder(kind, shape), data or empty, name)
+        if kind is JSON:
+            if len(data) > JSON_FROM_BYTES:
+                check_json(data)
+            return decoded(_decoder(kind, shape), data or b"{}", name)
+        if len(data) > HEADERS_FROM_BYTES:
+            check_msgpack(name, data)
+        return decoded(_decoder(kind, shape), data or b"\x80", name)
 
-    async def body(self) -> bytes:
+    async def body(self, *, is_json: bool = False) -> bytes:
         """Return the body of the request as it is.
 
         Raises:
-            PayloadTooLarge: it is too large; the rest of it is not read.
+            RequestTooLarge: it is too large; the rest of it is not read.
             Gone: the caller has disconnected.
         """
-        most = self._body_bytes_max
+        limits = self._limits
+        most = min(limits.body_bytes_max, limits.json_body_bytes_max) if is_json else limits.body_bytes_max
         length = self.headers.get(b"content-length")
         if length is not None and length.isdigit() and int(length[:19]) > most:
-            raise PayloadTooLarge(f"A request has at most {most} bytes, not {length}.")
+            raise _too_large(limits, most)
         parts, size = [], 0
         while True:
             event = await self._receive()
@@ -146,11 +177,16 @@ class Exchange:
             part = event.get("body", b"")
             size += len(part)
             if size > most:
-                raise PayloadTooLarge(f"A request has at most {most} bytes.")
+                raise _too_large(limits, most)
             parts.append(part)
             if not event.get("more_body", False):
                 self._is_read = True
                 return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _is_large(self) -> bool:
+        """Return whether a body has to be expected that is larger than what one read takes anyway."""
+        length = self.headers.get(b"content-length", "")
+        return b"transfer-encoding" in self.headers or int(length[:19] if length.isdigit() else 0) > _DISCARDED_BYTES
 
     async def hung_up(self) -> None:
         """Return when the caller disconnects."""
@@ -203,10 +239,16 @@ class Exchange:
             headers["retry-after"] = str(-(-error.retry_after_ms // 1000))
         if error.code == "unauthenticated":
             headers["www-authenticate"] = "Bearer"
-        if error.code == "payload_too_large" and not self._is_read:
+        if not self._is_read and (error.code == "request_too_large" or self._is_large()):
             headers["connection"] = "close"  # the rest of the body is not worth reading
         answer = ErrorAnswer(error=body_of(error))
         await self.answer(answer, status=status or HTTP_STATUS.get(error.code, 500), headers=headers)
+
+
+def _too_large(limits: CallLimits, most: int) -> RequestTooLarge:
+    if most < limits.body_bytes_max:
+        return RequestTooLarge(f"A JSON request has at most {most} bytes (json_body_bytes_max).")
+    return RequestTooLarge(f"A request has at most {most} bytes (body_bytes_max).")
 
 
 def line_of(value: Any, kind: str) -> bytes:  # noqa: ANN401 - whatever can be encoded

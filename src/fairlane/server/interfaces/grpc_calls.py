@@ -6,7 +6,8 @@ import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
+from urllib.parse import unquote
 
 import grpc
 import msgspec
@@ -14,12 +15,15 @@ import msgspec
 from fairlane.errors import FairlaneError, QueueElsewhere
 from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext, check_correlation_id
+from fairlane.server.addresses import block_of
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.grpc_messages import write_error
+from fairlane.server.interfaces.grpc_reads import Context, MessageReads
 from fairlane.server.interfaces.grpc_shapes import Read, Write, parsed
 from fairlane.server.logs import level_of
 from fairlane.verbs.errors import ErrorBody, body_of
-from fairlane.verbs.leases import LeasedMessages
+from fairlane.verbs.leases import Lease, LeasedMessages
+from fairlane.verbs.table import VERBS
 from fairlane.wire.errors import grpc_status
 from fairlane.wire.grpc import types_pb2
 from fairlane.wire.trace import TRACEPARENT, TRACESTATE, trace_of
@@ -27,7 +31,6 @@ from fairlane.wire.trace import TRACEPARENT, TRACESTATE, trace_of
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Pairs: TypeAlias = tuple[tuple[str, str | bytes], ...]
 CORRELATION: Final = "x-correlation-id"
 _CAUSE_LENGTH_MAX: Final = 1_000
@@ -90,6 +93,18 @@ class Call:
         if self._server.rates is not None:
             self._server.admit(caller, _address_of(self._context.peer()))
 
+    async def message(self, reads: MessageReads, caller: Caller) -> bytes:
+        """Return the message of the call.
+
+        Raises:
+            InvalidArgument, WaitTimedOut: it does not come.
+        """
+        return await reads.read(self._context, self.holder(caller))
+
+    def holder(self, caller: Caller) -> str:
+        """Return whom a wait, or a message that is being received, counts against."""
+        return caller.id or block_of(_address_of(self._context.peer()))
+
     def trailing(self) -> Pairs:
         """Return the metadata that ends every call."""
         return ((CORRELATION, self.correlation_id),)
@@ -108,8 +123,8 @@ class Call:
 
 
 def _address_of(peer: str) -> str:
-    """Return the address in what gRPC calls a peer, such as ``ipv4:127.0.0.1:50123``."""
-    return peer.partition(":")[2].rpartition(":")[0]
+    """Return the address in what gRPC calls a peer, such as ``ipv4:127.0.0.1:50123`` or ``ipv6:%5B::1%5D:50123``."""
+    return unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")
 
 
 def _of_error(body: ErrorBody) -> Pairs:
@@ -126,21 +141,28 @@ def _of_error(body: ErrorBody) -> Pairs:
     return (*pairs, ("fairlane-retry-after-ms", str(body.retry_after_ms)))
 
 
-async def answer(server: ServerContext, method: Method, data: bytes, context: Context) -> bytes:
+async def answer(
+    server: ServerContext, method: Method, reads: MessageReads, _requests: object, context: Context
+) -> bytes:
     """Answer a call."""
     call = Call(server, context, method.verb)
-    answered = await _answered(server, method, data, call)
+    answered = await _answered(server, method, reads, call)
     context.set_trailing_metadata(call.trailing())
     return _encoded(method, answered)
 
 
-async def _answered(server: ServerContext, method: Method, data: bytes, call: Call) -> msgspec.Struct:
+async def _answered(server: ServerContext, method: Method, reads: MessageReads, call: Call) -> msgspec.Struct:
     try:
         call.read_correlation_id()
         caller = call.known = call.caller()
         call.admit(caller)
+        server.check_before_reading(VERBS[method.verb], caller)
+        data = await call.message(reads, caller)
         request = method.read(method.verb, parsed(method.request, data, method.verb))
         server.limits.check_wait(request)
+        if isinstance(request, Lease) and request.wait_ms:
+            with server.waiters.counted(call.holder(caller)):
+                return await server.call(request, caller, call.context())
         return await server.call(request, caller, call.context())
     except FairlaneError as error:
         await call.refuse(error)
@@ -154,14 +176,16 @@ def _encoded(method: Method, answered: msgspec.Struct) -> bytes:
     return response.SerializeToString()
 
 
-async def hand_over(server: ServerContext, method: Method, data: bytes, context: Context) -> None:
+async def hand_over(
+    server: ServerContext, method: Method, reads: MessageReads, _requests: object, context: Context
+) -> None:
     """Answer a lease.
 
     It writes its only answer as a stream would, because that reveals a client that is gone, and its messages can go
     back at once. The bytes on the wire are the same; other verbs don't need it and take the faster unary path.
     """
     call = Call(server, context, method.verb)
-    leased = cast("LeasedMessages", await _answered(server, method, data, call))
+    leased = cast("LeasedMessages", await _answered(server, method, reads, call))
     deliveries = leased.deliveries
     if len(deliveries) == 1:
         call.correlation_id = deliveries[0].correlation_id

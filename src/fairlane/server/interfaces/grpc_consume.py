@@ -18,11 +18,13 @@ from fairlane.model.message import Delivery
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import Answer
 from fairlane.server.interfaces.channels import Channels, going_down
-from fairlane.server.interfaces.grpc_calls import Call, Context
+from fairlane.server.interfaces.grpc_calls import Call
 from fairlane.server.interfaces.grpc_messages import receipts_of, write_deliveries, write_error, write_results
+from fairlane.server.interfaces.grpc_reads import Context
 from fairlane.server.interfaces.grpc_shapes import parsed, shaped
 from fairlane.server.interfaces.outbox import BYTES_MAX, FRAMES_MAX, Frame, FrameQueue, payload_bytes
 from fairlane.verbs.errors import body_of, error_of
+from fairlane.verbs.leases import LEASE
 from fairlane.verbs.messages import Results
 from fairlane.wire.frames import CONSUME, Consume, Deliver, Ended, Refused, Stop
 from fairlane.wire.grpc import broker_pb2
@@ -38,7 +40,7 @@ async def consume(server: ServerContext, context: Context) -> None:
     call = Call(server, context, CONSUME)
     try:
         call.read_correlation_id()
-        with server.subscription():
+        with server.subscription(None):  # its channel is counted
             await _Consuming(server, call, context).run()
     except FairlaneError as error:
         server.tally.errors[error.code] += 1
@@ -142,10 +144,10 @@ class _Consuming:
         self._call = call
         self._context = context
         self._outbox = _Outbox(context)
-        self._channels = Channels(server, self._outbox)
+        self._caller = call.caller()
+        self._channels = Channels(server, self._outbox, call.holder(self._caller))
         self._calls: set[asyncio.Task[None]] = set()
         self._one_done = asyncio.Event()
-        self._caller = call.caller()
         self._queue = ""
 
     async def run(self) -> None:
@@ -155,6 +157,7 @@ class _Consuming:
             FairlaneError: the call ends for another reason than the client stopping.
         """
         self._call.admit(self._caller)
+        self._server.check_before_reading(LEASE, self._caller)
         request = await self._opening()
         self._server.tally.calls[CONSUME] += 1
         self._server.check_open()

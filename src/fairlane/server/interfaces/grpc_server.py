@@ -1,7 +1,8 @@
 """The gRPC interface: the services of ``fairlane.wire.grpc``, with health checks and reflection.
 
-Every method is a verb of the table behind all interfaces. Requests arrive as bytes, so that a malformed one is refused
-with the same kind of error as everywhere else.
+Every method is a verb of the table behind all interfaces. The caller's API key and rights are checked before its
+message is read. Requests arrive as bytes, so that a malformed one is refused with the same kind of error as everywhere
+else.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fairlane.server.settings import ServerSettings
 try:
     import grpc
     from google.protobuf.message_factory import GetMessageClass
-    from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+    from grpc_health.v1 import health, health_pb2
     from grpc_reflection.v1alpha import reflection
 except ImportError as error:
     raise ImportError(
@@ -29,8 +30,10 @@ except ImportError as error:
 
 from fairlane.server.interfaces import grpc_messages as messages
 from fairlane.server.interfaces import grpc_shapes as shapes
-from fairlane.server.interfaces.grpc_calls import Context, Method, answer, hand_over
+from fairlane.server.interfaces.grpc_calls import Method, answer, hand_over
 from fairlane.server.interfaces.grpc_consume import consume
+from fairlane.server.interfaces.grpc_health import HealthChecks, Reflection
+from fairlane.server.interfaces.grpc_reads import Context, MessageReads
 from fairlane.server.interfaces.grpc_shapes import Read, Write
 from fairlane.verbs.table import METHODS
 from fairlane.wire.grpc import admin_pb2, batches_pb2, broker_pb2
@@ -44,6 +47,8 @@ _CONSUME: Final = "Consume"
 _LEASE: Final = "lease"
 _GRACE_S: Final = 5
 _KEEPALIVE_MS: Final = 20_000
+_CALLS_PER_CONNECTION: Final = 4
+"""Calls at a time in all, for each of the ``connections_max`` consumers; most of them wait for messages."""
 
 _READS: Final[Mapping[str, Read]] = {
     "enqueue": messages.read_enqueue,
@@ -72,7 +77,9 @@ class GrpcInterface:
     def __init__(self, server: ServerContext) -> None:
         limits = server.limits
         self._context = server
+        self._reads = MessageReads()
         self._server = grpc.aio.server(
+            maximum_concurrent_rpcs=_CALLS_PER_CONNECTION * limits.connections_max,
             options=[
                 ("grpc.max_receive_message_length", limits.body_bytes_max),
                 ("grpc.max_send_message_length", -1),
@@ -82,9 +89,13 @@ class GrpcInterface:
                 ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS),
                 ("grpc.http2.max_pings_without_data", 0),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-            ]
+                ("grpc.max_allowed_incoming_connections", limits.connections_max),
+                ("grpc.server_handshake_timeout_ms", limits.handshake_timeout_ms),
+                ("grpc.max_connection_idle_ms", limits.idle_timeout_ms),
+            ],
         )
-        self._health = health.aio.HealthServicer()
+        self._checks = HealthChecks(self._reads)
+        self._health = self._checks.servicer
         self._draining: asyncio.Task[None] | None = None
         self._add_services()
 
@@ -93,9 +104,8 @@ class GrpcInterface:
             handlers = {method.name: self._handler(method) for method in service.methods}
             generic = grpc.method_handlers_generic_handler(service.full_name, handlers)
             self._server.add_generic_rpc_handlers((generic,))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        self._server.add_generic_rpc_handlers((self._checks.handler(), Reflection(self._context, names).handler()))
 
     def _handler(self, method: Any) -> grpc.RpcMethodHandler[Any, Any]:  # noqa: ANN401 - a descriptor
         if method.name == _CONSUME:
@@ -108,9 +118,10 @@ class GrpcInterface:
             read=_READS.get(verb, shapes.read),
             write=_WRITES.get(verb, write),
         )
+        # As if clients sent streams: a unary handler is called only when gRPC has read the message.
         if verb == _LEASE:
-            return grpc.unary_stream_rpc_method_handler(partial(hand_over, self._context, one))
-        return grpc.unary_unary_rpc_method_handler(partial(answer, self._context, one))
+            return grpc.stream_stream_rpc_method_handler(partial(hand_over, self._context, one, self._reads))
+        return grpc.stream_unary_rpc_method_handler(partial(answer, self._context, one, self._reads))
 
     async def _consume(self, _requests: object, context: Context) -> None:
         await consume(self._context, context)

@@ -17,6 +17,7 @@ from fairlane.errors import InvalidArgument
 from fairlane.model.answers import EnqueueAnswer
 from fairlane.model.policy import QueuePolicy
 from fairlane.server.dispatch import decoded
+from fairlane.server.interfaces.grpc_counting import check_items
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Request
 from fairlane.wire.protobuf import said, write
@@ -29,8 +30,9 @@ def parsed(kind: type[Message], data: bytes, name: str) -> Any:  # noqa: ANN401 
     """Parse a protobuf message.
 
     Raises:
-        InvalidArgument: the bytes are not such a message, or it has unknown fields.
+        InvalidArgument: the bytes are not such a message, or it has unknown fields or too many items.
     """
+    check_items(kind, data, name)
     message = kind()
     try:
         message.ParseFromString(data)

@@ -16,10 +16,11 @@ import msgspec
 from fairlane.errors import FairlaneError, QueueElsewhere, RouteNotFound
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.leases import leased_unless
+from fairlane.server.connections import SCOPE_KEY
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces import raw_payload, subscription
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
-from fairlane.server.interfaces.exchange import Exchange, Gone
+from fairlane.server.interfaces.exchange import RAW, Exchange, Gone
 from fairlane.server.interfaces.relay import may_relay, relay
 from fairlane.server.interfaces.stream import serve_stream
 from fairlane.server.live import feed
@@ -37,6 +38,8 @@ _NO_STORE: Final = {"cache-control": "no-store"}
 
 async def _call(verb: Verb, server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Answer a verb."""
+    if caller.grants is not None:
+        server.check_before_reading(verb, caller)
     request = await exchange.request(verb.request, verb.name)
     if getattr(request, "wait_ms", 0) > server.limits.wait_ms_max:
         server.limits.check_wait(request)
@@ -45,7 +48,7 @@ async def _call(verb: Verb, server: ServerContext, exchange: Exchange, caller: C
 
 
 async def _enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    if exchange.content_type == raw_payload.RAW:
+    if exchange.content_type == RAW:
         await raw_payload.enqueue(server, exchange, caller)
     else:
         await _call(ENQUEUE, server, exchange, caller)
@@ -53,22 +56,31 @@ async def _enqueue(server: ServerContext, exchange: Exchange, caller: Caller) ->
 
 async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Lease messages, unless the caller disconnects while it waits: then what was leased goes back."""
+    if caller.grants is not None:
+        server.check_before_reading(LEASE, caller)
     request = await exchange.request(Lease, LEASE.name)
     if fixed:  # by the alias under which it is called
         request = msgspec.structs.replace(request, **fixed)
     if request.wait_ms:
         server.limits.check_wait(request)
-    is_raw = raw_payload.wants_raw(exchange, request)
-    leasing = server.call(request, caller, exchange.context())
+    if is_raw := exchange.wants_raw:
+        raw_payload.check_lease(request)
     if request.wait_ms:
-        leased = await leased_unless(partial(server.give_back, caller), leasing, exchange.hung_up())
-        if leased is None:
-            raise Gone
+        leased = await _leased_in_time(request, server, exchange, caller)
     else:
-        leased = cast("LeasedMessages", await leasing)
+        leased = cast("LeasedMessages", await server.call(request, caller, exchange.context()))
     if len(leased.deliveries) == 1:
         exchange.correlation_id = leased.deliveries[0].correlation_id
     await (raw_payload.answer(exchange, leased) if is_raw else exchange.answer(leased))
+
+
+async def _leased_in_time(request: Lease, server: ServerContext, exchange: Exchange, caller: Caller) -> LeasedMessages:
+    with server.waiters.counted(exchange.holder):
+        leasing = server.call(request, caller, exchange.context())
+        leased = await leased_unless(partial(server.give_back, caller), leasing, exchange.hung_up())
+    if leased is None:
+        raise Gone
+    return leased
 
 
 def _routes() -> dict[tuple[str, str], Route]:
@@ -116,7 +128,7 @@ class HttpInterface:
             return
         if scope["type"] != "http":
             return
-        exchange = Exchange(scope, receive, send, body_bytes_max=self._server.limits.body_bytes_max)
+        exchange = Exchange(scope, receive, send, self._server.limits)
         try:
             await self._route(exchange)
         except Gone:
@@ -135,7 +147,10 @@ class HttpInterface:
             return public(server, exchange)
         if b"x-correlation-id" in exchange.headers:
             exchange.check_correlation_id()
-        caller = server.caller(exchange.headers)
+        caller = exchange.caller = server.caller(exchange.headers)
+        connection = exchange.scope.get(SCOPE_KEY)
+        if connection is not None and connection.api_key != caller.id:
+            server.connections.claim(connection, caller)
         if server.rates is not None:
             server.admit(caller, address_of(exchange.scope))
         route = ROUTES.get((exchange.method, path))

@@ -18,13 +18,12 @@ from fairlane.model.message import Delivery, NewMessage
 from fairlane.model.spelling import did_you_mean
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import decoded
-from fairlane.server.interfaces.exchange import JSON, MSGPACK, Exchange
+from fairlane.server.interfaces.exchange import JSON, MSGPACK, RAW, Exchange
 from fairlane.verbs.errors import error_of
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue, EnqueueResults
 
 T = TypeVar("T")
-RAW: Final = "application/octet-stream"
 HEADER: Final = "header."
 TERMS: Final = tuple(name for name in NewMessage.__struct_fields__ if name not in ("payload", "headers"))
 PARAMETERS: Final = ("queue", "wait_ms", *TERMS)
@@ -43,6 +42,7 @@ async def enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> 
     fields = _fields(exchange.query_string)
     if "queue" not in fields:
         raise InvalidArgument("Missing parameter queue, as in /v1/queue/enqueue?queue=orders.")
+    caller.check("produce", fields["queue"])  # before the body is read
     queue, wait_ms = fields.pop("queue"), _converted(fields.pop("wait_ms", 0), int)
     message = _converted(fields | {"payload": await exchange.body()}, NewMessage)
     request = Enqueue(queue=queue, messages=[message], wait_ms=wait_ms)
@@ -82,21 +82,18 @@ def _fields(query: str) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------------------------------- deliveries
 
 
-def wants_raw(exchange: Exchange, request: Lease) -> bool:
-    """Return whether the caller wants the payload as the body.
+def check_lease(request: Lease) -> None:
+    """Raise if a caller that wants the payload as the body asks for more than one body can hold.
 
     Raises:
-        InvalidArgument: it does, but asks for more than one body can hold.
+        InvalidArgument: it asks for more.
     """
-    if not exchange.accepts(RAW) or exchange.accepts(JSON) or exchange.accepts(MSGPACK):
-        return False
     if request.count != 1:
         raise InvalidArgument(f"{RAW} holds one message; count must be 1, not {request.count}.")
     if request.with_state:
         raise InvalidArgument(
             f"{RAW} can't hold workflow state; accept {JSON} or {MSGPACK}, or read the state separately."
         )
-    return True
 
 
 async def answer(exchange: Exchange, leased: LeasedMessages) -> None:

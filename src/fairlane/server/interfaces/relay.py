@@ -32,7 +32,7 @@ async def relay(server: ServerContext, exchange: Exchange, address: str) -> None
         QueueMoving, Disconnected: that node does not answer.
     """
     query = f"?{exchange.query_string}" if exchange.query_string else ""
-    with server.subscription():
+    with server.subscription(exchange.holder):
         async with server.gateway.listen(address, exchange.path + query, headers_for_node(exchange)) as answer:
 
             async def pass_on() -> None:

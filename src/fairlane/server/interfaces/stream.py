@@ -22,9 +22,11 @@ import msgspec
 
 from fairlane.errors import FairlaneError, InvalidArgument, RouteNotFound, TooManyWaiters, Unauthenticated
 from fairlane.gateway.caller import Caller
-from fairlane.gateway.context import PLAIN, CallContext
+from fairlane.gateway.context import CallContext
+from fairlane.server.addresses import block_of
+from fairlane.server.connections import SCOPE_KEY
 from fairlane.server.context import ServerContext
-from fairlane.server.dispatch import decoded
+from fairlane.server.dispatch import SHAPES, decoded
 from fairlane.server.interfaces.asgi import (
     DIRECT_SOCKET,
     AsgiSocket,
@@ -33,20 +35,19 @@ from fairlane.server.interfaces.asgi import (
     Scope,
     Send,
     address_of,
-    headers_of,
 )
 from fairlane.server.interfaces.channels import Channels
+from fairlane.server.interfaces.counting import HEADERS_FROM_BYTES, check_msgpack
+from fairlane.server.interfaces.exchange import headers_of
 from fairlane.server.interfaces.outbox import Frame, Outbox
 from fairlane.verbs.errors import body_of
-from fairlane.verbs.leases import Lease, LeasedMessages
+from fairlane.verbs.leases import LEASE, Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Done, Request, Shape
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlane.wire.frames import (
     CONSUME,
-    STOP,
     SUBPROTOCOL,
-    WITHDRAW,
     Call,
     Consume,
     Refused,
@@ -59,18 +60,15 @@ from fairlane.wire.headers import FOLLOWS, FORWARDED
 from fairlane.wire.trace import trace_of
 
 PATH: Final = "/v1/stream"
-_UNSUPPORTED, _MALFORMED, _POLICY, _RESTART, _TRY_LATER = 1003, 1007, 1008, 1012, 1013
+_UNSUPPORTED, _MALFORMED, _POLICY, _RESTART = 1003, 1007, 1008, 1012
 _REASON_BYTES_MAX: Final = 120
 _RETRY_AFTER_MS: Final = 1_000
 _LOOKS: Final = frozenset(name for name, verb in VERBS.items() if verb.is_look)
 _LOOKS_MAX: Final = 8
 """How many calls of a connection may be in flight that cost little to ask but may have large answers."""
-_SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in VERBS.items()} | {
-    CONSUME: Consume,
-    STOP: Stop,
-    WITHDRAW: Withdraw,
-}
-_DECODERS: Final = {name: msgspec.msgpack.Decoder(shape).decode for name, shape in _SHAPES.items()}
+_VERBS: Final = {**VERBS, CONSUME: LEASE}
+"""The verbs that need a right; a channel needs that of a lease."""
+_DECODERS: Final = {name: msgspec.msgpack.Decoder(shape).decode for name, shape in SHAPES.items()}
 
 
 async def serve_stream(server: ServerContext, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,16 +78,15 @@ async def serve_stream(server: ServerContext, scope: Scope, receive: Receive, se
         if scope["path"] != PATH:
             raise RouteNotFound(f"The stream is at {PATH}, not at {scope['path']!r:.150}.")
         caller = server.caller(headers_of(scope))
+        connection = scope.get(SCOPE_KEY)
+        if connection is not None:
+            server.connections.claim(connection, caller)
         if SUBPROTOCOL not in scope["subprotocols"]:
             raise InvalidArgument(f"The stream needs the subprotocol {SUBPROTOCOL!r}.")
     except FairlaneError as error:
         await _refuse(error, scope, send)
         return
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
-    if server.tally.streams >= server.limits.connections_max:
-        reason = f"The server has {server.tally.streams} connections; connections_max is reached."
-        await _close(send, _TRY_LATER, reason)
-        return
     server.tally.streams += 1
     try:
         await _Connection(server, caller, scope, receive, send).run()
@@ -127,11 +124,9 @@ class _Connection:
         self._socket: DirectSocket = scope.get("extensions", {}).get(DIRECT_SOCKET) or AsgiSocket(send)
         soon = server.observed.call_after_answers
         self._outbox = Outbox(self._socket, call_soon=soon, on_capacity=self._go_on)
-        self._channels = Channels(server, self._outbox)
-        follows, is_forwarded = FOLLOWS in headers, FORWARDED in headers
-        self._context = PLAIN
-        if follows or is_forwarded:
-            self._context = CallContext(follows=follows, is_forwarded=is_forwarded)
+        self._context = CallContext(follows=FOLLOWS in headers, is_forwarded=FORWARDED in headers)
+        self._holder = None if self._context.is_forwarded else caller.id or block_of(self._address)
+        self._channels = Channels(server, self._outbox, self._holder)
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls = 0
         self._calls_max = server.limits.calls_max
@@ -175,6 +170,8 @@ class _Connection:
 
     async def _let_go(self) -> None:
         self.server.lessees.discard(self)
+        for _ in range(self._waits):  # their replies find the connection over, and are not answered
+            self.server.waiters.end(self._holder)
         await self._channels.close_all()
         for frame in self._outbox.unsent():
             if isinstance(frame, tuple) and isinstance(frame[2], LeasedMessages):
@@ -255,12 +252,7 @@ class _Connection:
         name = call.verb
         reply = _Reply(self, call.number, name)
         try:
-            decode = _DECODERS.get(name)
-            if decode is None:
-                raise RouteNotFound(f"There is no verb {name!r:.100}.")
-            request: Any = decoded(decode, call.request, name)
-            if self.server.rates is not None:
-                self.server.admit(self._caller, self._address)
+            request = self._request_of(call)
             if name in _LOOKS:
                 self._looks += 1
                 reply.is_look = True
@@ -278,12 +270,26 @@ class _Connection:
                 reply.task = task
                 self._keep(task)
 
-    def _ask_connection(self, request: Consume | Stop | Withdraw, reply: _Reply) -> None:
+    def _request_of(self, call: Call) -> Shape:
+        """Return the request of a call, unless the caller may not make it whatever it says."""
+        name = call.verb
+        decode = _DECODERS.get(name)
+        if decode is None:
+            raise RouteNotFound(f"There is no verb {name!r:.100}.")
+        if self.server.rates is not None:
+            self.server.admit(self._caller, self._address)
+        if self._caller.grants is not None and name in _VERBS:
+            self.server.check_before_reading(_VERBS[name], self._caller)
+        if len(call.request) > HEADERS_FROM_BYTES:
+            check_msgpack(name, call.request)
+        return decoded(decode, call.request, name)
+
+    def _ask_connection(self, request: Shape, reply: _Reply) -> None:
         """Answer a call about the connection itself: its channels, and its waiting leases."""
         if isinstance(request, Withdraw):
             self._withdraw(request.call)
             self.answered(reply, (1, reply.number, Done()))
-        else:
+        elif isinstance(request, (Consume, Stop)):
             self._start(self._change_channel(request, reply))
 
     def _withdraw(self, number: int) -> None:
@@ -303,6 +309,7 @@ class _Connection:
         if self._waits >= self._calls_max:
             cause = f"{self._waits} leases wait on this connection already; calls_max is {self._calls_max}."
             raise TooManyWaiters(cause, retry_after_ms=_RETRY_AFTER_MS)
+        self.server.waiters.begin(self._holder)
         self._waits += 1
         self._waiting[reply.number] = reply
         reply.waits = True
@@ -337,6 +344,7 @@ class _Connection:
         self._calls -= 1
         if reply.waits:
             self._waits -= 1
+            self.server.waiters.end(self._holder)
             self._waiting.pop(reply.number, None)
         self._looks -= reply.is_look
         if self._is_held:

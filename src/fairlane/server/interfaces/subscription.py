@@ -13,6 +13,7 @@ from fairlane.gateway.caller import Caller
 from fairlane.journal.records import AnyRecord, Enqueued, Published, QueueRemoved, Redriven, Returned
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.exchange import JSON, Exchange, line_of
+from fairlane.verbs.leases import LEASE
 from fairlane.wire.frames import Consume, WatchQueue
 
 EVENTS = "text/event-stream"
@@ -21,6 +22,7 @@ _LINES, _PIECES = "application/jsonl", "application/vnd.fairlane.stream"
 
 async def subscribe(server: ServerContext, exchange: Exchange, caller: Caller, *, with_state: bool = False) -> None:
     """Send deliveries as they come, until the caller disconnects; then what it has not acknowledged goes back."""
+    server.check_before_reading(LEASE, caller)
     request = await exchange.request(Consume, "subscribe")
     if with_state:
         request = msgspec.structs.replace(request, with_state=True)
@@ -53,7 +55,7 @@ async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange
         deliveries._consumer.credit = 0  # what is in flight may still be acknowledged
         await server.closing.wait()
 
-    with server.subscription():
+    with server.subscription(exchange.holder):
         async with deliveries:
             await exchange.begin(_LINES if kind is JSON else _PIECES)
             await first_of(send_all(), drain(), exchange.hung_up(), server.api_keys.ended(caller))
@@ -75,6 +77,7 @@ async def first_of(*coroutines: object) -> None:
 
 async def watch(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Send an event whenever messages become available, by enqueue, return or redrive. This leases nothing."""
+    server.check_before_reading(LEASE, caller)
     queue = await _watched(exchange)
     server.tally.calls["watch"] += 1
     server.check_open()
@@ -82,7 +85,7 @@ async def watch(server: ServerContext, exchange: Exchange, caller: Caller) -> No
     broker, served = await server.gateway.served(queue)
     await broker.queue(served)  # or it is not found
 
-    with server.subscription():
+    with server.subscription(exchange.holder):
         async with _arrivals(server, served) as arrived:
             await exchange.begin(EVENTS, headers={"cache-control": "no-store"})
             telling = _tell(server, exchange, queue, arrived)

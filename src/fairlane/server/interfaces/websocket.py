@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from fairlane.server.connections import SCOPE_KEY, Connections, OpenConnection
 from fairlane.server.interfaces.asgi import DIRECT_SOCKET
 from fairlane.wire.framing import FrameCutter, head_of
 
 if TYPE_CHECKING:
+    from uvicorn._types import ASGISendEvent
     from websockets.http11 import Request
 
 
@@ -34,6 +36,7 @@ class QuickSocket(WebSocketsSansIOProtocol):
         self._on_message: Callable[[bytes], None] = _nothing
         self._on_room: Callable[[], None] = _nothing
         self._is_dismissed = False
+        self._counted: tuple[OpenConnection, Connections] | None = None
 
     # ------------------------------------------------------------------------------------------- for the application
 
@@ -78,6 +81,26 @@ class QuickSocket(WebSocketsSansIOProtocol):
             self._cutter.go_on()
 
     # ---------------------------------------------------------------------------------------------- for uvicorn
+
+    def attend(self, counted: OpenConnection, registry: Connections) -> None:
+        """Count the connection until it is lost."""
+        self._counted = (counted, registry)
+        if self.handshake_initiated and not self.close_sent:
+            scope: Any = self.scope
+            scope[SCOPE_KEY] = counted
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        super().connection_lost(exc)
+        if self._counted is not None:
+            counted, registry = self._counted
+            registry.end(counted)
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Send an event of the application. After a refusal the handshake is over, which uvicorn does not note."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True
 
     def handle_connect(self, event: Request) -> None:
         """Begin, and offer the direct socket to the application."""

@@ -49,7 +49,7 @@ async def live(server: ServerContext, exchange: Exchange, caller: Caller) -> Non
         raise Forbidden(f"API key {caller.name!r} may not consume from any queue.")
     async with _remote(server, exchange, owner) as remote:
         here = None if query.queue is None or owner is not None else served_name(query.queue)
-        with server.subscription(), server.viewers.viewing(here) as (fold, sampler):
+        with server.subscription(exchange.holder), server.viewers.viewing(here) as (fold, sampler):
             await exchange.begin(EVENTS, headers={"cache-control": "no-store"})
             sending = _send(exchange, snapshots(server, caller, query, fold, sampler, remote))
             endings = (server.draining.wait(), exchange.hung_up(), server.api_keys.ended(caller))

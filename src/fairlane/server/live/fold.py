@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -110,13 +110,13 @@ def _removed(fold: LiveFold, record: Removed) -> None:
     fold.of(record.queue).removed += len(record.numbers)
 
 
-_NOTES: Final[dict[type, Callable[[LiveFold, AnyRecord], None]]] = {
-    Enqueued: _enqueued,  # type: ignore[dict-item] # each gets records of its own type
-    Published: _enqueued,  # type: ignore[dict-item] # likewise
-    Redriven: _redriven,  # type: ignore[dict-item] # likewise
-    Leased: LiveFold.leased,  # type: ignore[dict-item] # likewise
-    Acked: _acked,  # type: ignore[dict-item] # likewise
-    Returned: _returned,  # type: ignore[dict-item] # likewise
-    Dead: _dead,  # type: ignore[dict-item] # likewise
-    Removed: _removed,  # type: ignore[dict-item] # likewise
+_NOTES: Final[dict[type, Callable[[LiveFold, Any], None]]] = {
+    Enqueued: _enqueued,
+    Published: _enqueued,
+    Redriven: _redriven,
+    Leased: LiveFold.leased,
+    Acked: _acked,
+    Returned: _returned,
+    Dead: _dead,
+    Removed: _removed,
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fairlane.broker.measurements import Waited
 from fairlane.journal.records import (
@@ -203,12 +203,12 @@ def _gone(fold: MetricsFold, record: QueueRemoved, _now_ms: int) -> None:
     fold.forget(record.queue)
 
 
-_NOTES: Final[dict[type, Callable[[MetricsFold, AnyRecord, int], None]]] = {
-    Acked: _acked,  # type: ignore[dict-item] # each gets records of its own type
-    Extended: _extended,  # type: ignore[dict-item] # likewise
-    Returned: _returned,  # type: ignore[dict-item] # likewise
-    Dead: _dead,  # type: ignore[dict-item] # likewise
-    Removed: _removed,  # type: ignore[dict-item] # likewise
-    Redriven: _redriven,  # type: ignore[dict-item] # likewise
-    QueueRemoved: _gone,  # type: ignore[dict-item] # likewise
+_NOTES: Final[dict[type, Callable[[MetricsFold, Any, int], None]]] = {
+    Acked: _acked,
+    Extended: _extended,
+    Returned: _returned,
+    Dead: _dead,
+    Removed: _removed,
+    Redriven: _redriven,
+    QueueRemoved: _gone,
 }

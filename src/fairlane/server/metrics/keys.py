@@ -14,7 +14,7 @@ from heapq import nlargest
 from itertools import zip_longest
 from typing import Final
 
-from fairlane.model.message import Key
+from fairlane.model.message import Key, key_text
 from fairlane.model.shares import entitlements
 from fairlane.model.views import KeyView, QueueView
 from fairlane.server.live.snapshot import holds_of
@@ -84,7 +84,7 @@ class KeyLabels:
         fullest = [each.key for each in view.keys[: self.keys_max]]
         busiest = nlargest(self.keys_max, self._recent, key=self._recent.__getitem__)
         both = dict.fromkeys(key for pair in zip_longest(fullest, busiest) for key in pair if key is not None)
-        return [key for key in both if text_of(key) != OTHERS][: self.keys_max]
+        return [key for key in both if key_text(key) != OTHERS][: self.keys_max]
 
     def _share(self, view: QueueView, fresh: Counter[Key], weight_of: Callable[[Key], int], now_ms: int) -> None:
         self._fresh.update(fresh)
@@ -104,9 +104,4 @@ class KeyLabels:
 
     def _row(self, key: Key, view: KeyView | None) -> KeyRow:
         share, entitled = self._shares.get(key, (0.0, 0.0))
-        return KeyRow(key=text_of(key), served=self._counters[key], view=view, share=share, entitled=entitled)
-
-
-def text_of(key: Key) -> str:
-    """Return a key as a label value; the names of a path are joined by slashes."""
-    return key if isinstance(key, str) else "/".join(key)
+        return KeyRow(key=key_text(key), served=self._counters[key], view=view, share=share, entitled=entitled)

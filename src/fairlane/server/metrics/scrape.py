@@ -16,6 +16,7 @@ from fairlane.gateway.protocol import Observed
 from fairlane.model.message import Key
 from fairlane.model.names import is_dlq
 from fairlane.model.views import QueueView
+from fairlane.server.connections import Connections
 from fairlane.server.metrics.broker import broker_families
 from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.families import (
@@ -68,7 +69,7 @@ class Metrics:
         at = next((at for at, bound in enumerate(waits.bounds) if exemplar.value <= bound), len(waits.bounds))
         self._exemplars.setdefault(label, {})[at] = exemplar
 
-    async def families(self, counts: CallCounts) -> list[Family]:
+    async def families(self, counts: CallCounts, connections: Connections) -> list[Family]:
         """Return all metrics as of now."""
         broker = self._broker
         queues = await broker.queues()
@@ -76,6 +77,7 @@ class Metrics:
         rows = await self._rows(queues, self.fold.take_served())
         return [
             *_call_families(counts),
+            *_connection_families(connections),
             *broker_families(broker.measured()),
             *_queue_families(queues, self._queues_max, broker.now_ms()),
             *_record_families(self.fold.queues, self._exemplars),
@@ -121,6 +123,14 @@ def _call_families(counts: CallCounts) -> Iterator[Family]:
     )
     yield Family("fairlane_streams", "gauge", "Open stream connections.", single(counts.streams))
     yield Family("fairlane_subscriptions", "gauge", "Open HTTP subscriptions.", single(counts.subscriptions))
+
+
+def _connection_families(connections: Connections) -> Iterator[Family]:
+    description = "Open connections over HTTP and the stream."
+    yield Family("fairlane_connections", "gauge", description, single(len(connections)))
+    closed = {(reason,): count for reason, count in connections.closed.items()}
+    description = "Connections that the server refused or closed, by reason."
+    yield Family("fairlane_connections_closed_total", "counter", description, labelled(("reason",), closed))
 
 
 def _queue_families(queues: list[QueueView], queues_max: int, now_ms: int) -> Iterator[Family]:

@@ -55,7 +55,9 @@ async def metrics(server: ServerContext, exchange: Exchange, caller: Caller) -> 
     caller.check("admin", EVERY)
     is_open_metrics = "application/openmetrics-text" in (exchange.headers.get(b"accept") or "")
     parts = []
-    for part in render(await server.metrics.families(server.tally), is_open_metrics=is_open_metrics):
+    for part in render(
+        await server.metrics.families(server.tally, server.connections), is_open_metrics=is_open_metrics
+    ):
         parts.append(part)
         await asyncio.sleep(0)  # calls must not wait for a long page
     await exchange.answer_bytes("".join(parts).encode(), OPENMETRICS if is_open_metrics else PROMETHEUS)

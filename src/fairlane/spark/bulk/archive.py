@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fairlane.errors import InvalidArgument
-from fairlane.spark.pipeline.tables import read_table
+from fairlane.spark.pipeline.folder import read_table
 
 ARCHIVED = ("events", "acked")
 """The archived tables: the journal, and the acknowledged messages, each by day."""
@@ -45,10 +45,8 @@ def archive(
 ) -> ArchiveReport:
     """Update an archive from the tables of the pipeline, and delete old days.
 
-    The newest day of the tables is not over and not archived. ``keep_days`` counts back from it; None keeps all.
-
-    Raises:
-        InvalidArgument: there are no tables, or so few days can't be kept.
+    The newest day of the tables is not over and not archived. ``keep_days`` counts back from it; None keeps all. Raises
+    InvalidArgument if there are no tables, or so few days can't be kept.
     """
     if keep_days is not None and keep_days < 1:
         raise InvalidArgument(f"keep_days must be at least 1, not {keep_days}.")

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import msgspec
 import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from fairlane.errors import InvalidArgument
@@ -101,11 +102,9 @@ def run_backfill(
     """Send all rows of a frame that have not been sent yet, and yield the progress at the start and after each batch.
 
     A row is sent once, however often this is interrupted and run again, as long as the work folder and the broker's
-    memory of the sink are there. ``rows`` is asked only if the folder has none yet.
-
-    Raises:
-        InvalidArgument: the rows have no such columns as messages have, or the work folder has rows of another source.
-        QueueNotFound: there is no such queue.
+    memory of the sink are there. ``rows`` is asked only if the folder has none yet. Raises InvalidArgument if the rows
+    have no such columns as messages have, or the work folder has rows of another source. Raises QueueNotFound if there
+    is no such queue.
     """
     about = _snapshot(rows, backfill)
     first = _next_batch(backfill)
@@ -176,3 +175,43 @@ def _send(spark: SparkSession, batch: Batch, backfill: Backfill, number: int) ->
     options = {name: str(value) for name, value in asdict(backfill.place).items() if value is not None}
     writer = frame.write.format("fairlane").mode("append").options(**options)
     writer.options(queue=backfill.queue, sink=backfill.sink, batch=str(number)).save()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Which rows to read, and as which columns.
+
+    Attributes:
+        path: files or folders, as Spark names them; or
+        table: a table that Spark knows.
+        file_format: of the files.
+        columns: SQL expressions with names, such as ``body AS payload``; empty for the columns as they are.
+        where: an SQL condition.
+    """
+
+    path: str | None = None
+    table: str | None = None
+    file_format: str = "parquet"
+    columns: tuple[str, ...] = ()
+    where: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.path is None) == (self.table is None):
+            raise InvalidArgument("Pass either a path or a table.")
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Return the rows. Raises InvalidArgument if they can't be read so."""
+        try:
+            if self.table is not None:
+                frame = spark.table(self.table)
+            else:
+                frame = spark.read.format(self.file_format).load(self.path)
+            if self.where is not None:
+                frame = frame.where(self.where)
+            return frame.selectExpr(*self.columns) if self.columns else frame
+        except PySparkException as error:
+            raise InvalidArgument(f"Could not read the rows: {str(error).strip().splitlines()[0]:.300}") from error
+
+    def __str__(self) -> str:
+        parts = [self.path or self.table, *self.columns, self.where and f"where {self.where}"]
+        return " ".join(part for part in parts if part)

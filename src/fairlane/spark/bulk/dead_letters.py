@@ -30,10 +30,8 @@ def choose(spark: SparkSession, place: ServerAddress, queue: str, where: str) ->
     """Return the dead letters of a queue that satisfy an SQL condition, in the order in which they were dead-lettered.
 
     The columns are those of the kind ``dead_letters`` of the data source, with ``error`` for the last error text and
-    ``payload_text`` for the payload read as UTF-8, null where it is none.
-
-    Raises:
-        InvalidArgument: the condition is no SQL, or names a column that there is not.
+    ``payload_text`` for the payload read as UTF-8, null where it is none. Raises InvalidArgument if the condition is no
+    SQL, or names a column that there is not.
     """
     letters = _dead_letters(spark, place, queue)
     try:

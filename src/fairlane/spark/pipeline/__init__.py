@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
+from fairlane.spark.pipeline.folder import read_table
 from fairlane.spark.pipeline.manifest import Manifest, read_manifest
 from fairlane.spark.pipeline.run import CONF, RunReport, run_pipeline
 from fairlane.spark.pipeline.source import JournalFolder, LiveJournal
-from fairlane.spark.pipeline.tables import read_table
 
 __all__ = [
     "CONF",

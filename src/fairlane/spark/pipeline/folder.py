@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
+from pyspark.sql import DataFrame, SparkSession
 
-from fairlane.errors import StoreFailed, StoreLocked
+from fairlane.errors import InvalidArgument, StoreFailed, StoreLocked
 from fairlane.files import sync_folder
 from fairlane.spark.pipeline.manifest import Manifest, Swap, read_manifest, write_manifest
 from fairlane.spark.tables import TABLES
@@ -33,9 +34,7 @@ _LOCK = ".lock"
 def locked(folder: Path) -> Iterator[None]:
     """Hold the write lock of a folder, which is created if missing.
 
-    Raises:
-        StoreLocked: another process holds it.
-        StoreFailed: the folder cannot be written to.
+    Raises StoreLocked if another process holds it. Raises StoreFailed if the folder cannot be written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -155,3 +154,25 @@ def _keep_only(partition: Path, prefix: str) -> None:
             file.unlink()
     if not kept:
         partition.rmdir()
+
+
+def read_table(spark: SparkSession, folder: Path | str, name: str) -> DataFrame:
+    """Return a table of a folder, with exactly its columns; an empty one if it has no rows yet.
+
+    A query that runs while a pipeline run moves files into place may miss files: run it again. Raises InvalidArgument
+    if the folder has no tables, or none of this name.
+    """
+    root = Path(folder).absolute()
+    manifest = read_manifest(root)
+    if manifest is None or name not in TABLES:
+        raise InvalidArgument(
+            f"Folder {root} has no table {name!r:.100}. Run the pipeline first; its tables are {', '.join(TABLES)}."
+        )
+    table = TABLES[name]
+    if manifest.format == "delta":
+        from fairlane.spark.pipeline.delta import read_delta  # noqa: PLC0415 - only who has Delta needs the extra
+
+        return read_delta(spark, root / name, table)
+    if not any(True for _ in partitions(root / name, depth_of(name))):
+        return spark.createDataFrame([], table.schema)
+    return spark.read.schema(table.schema).parquet(str(root / name))

@@ -19,8 +19,7 @@ from pyspark.sql import SparkSession
 
 from fairlane.errors import StoreCorrupt
 from fairlane.spark.pipeline.folder import Shelf, day_in
-from fairlane.spark.pipeline.segments import Segment
-from fairlane.spark.pipeline.source import Source
+from fairlane.spark.pipeline.source import Segment, Source
 from fairlane.spark.tables.events import JOURNAL_SCHEMA
 from fairlane.spark.tables.schemas import EVENTS
 
@@ -57,11 +56,7 @@ class Intake:
 
 
 def take_in(spark: SparkSession, source: Source, segments: Sequence[Segment], *, shelf: Shelf, root: Path) -> Intake:
-    """Stage the events of new segments.
-
-    Raises:
-        StoreCorrupt: a segment can't be read.
-    """
+    """Stage the events of new segments. Raises StoreCorrupt if a segment can't be read."""
     into = root / EVENTS.name
     into.mkdir(parents=True)
     cut = [segment for segment in segments if not _linked(segment, into)]
@@ -79,11 +74,7 @@ def take_in(spark: SparkSession, source: Source, segments: Sequence[Segment], *,
 
 
 def footer_of(path: Path) -> Footer:
-    """Return what the footer of a file of events tells.
-
-    Raises:
-        StoreCorrupt: it is damaged.
-    """
+    """Return what the footer of a file of events tells. Raises StoreCorrupt if it is damaged."""
     try:
         known = pq.read_metadata(path)
     except (pa.ArrowInvalid, OSError) as error:

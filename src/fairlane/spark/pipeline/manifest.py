@@ -81,11 +81,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Replace the manifest; it is durable on return.
-
-    Raises:
-        StoreFailed: it cannot be written, and is unchanged.
-    """
+    """Replace the manifest; it is durable on return. Raises StoreFailed if it cannot be written, and is unchanged."""
     try:
         with replacing(folder / MANIFEST) as file:
             file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))

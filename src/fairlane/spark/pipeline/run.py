@@ -29,8 +29,7 @@ from fairlane.spark.pipeline.build import build
 from fairlane.spark.pipeline.folder import CARRIED, PlainTables, Shelf, carry_out, clear_staged, decide, locked, staged
 from fairlane.spark.pipeline.intake import Intake, take_in
 from fairlane.spark.pipeline.manifest import Format, Manifest, Swap, write_manifest
-from fairlane.spark.pipeline.segments import Segment
-from fairlane.spark.pipeline.source import Source
+from fairlane.spark.pipeline.source import Segment, Source
 from fairlane.spark.tables import TABLES
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
 from fairlane.spark.tables.turns import Days

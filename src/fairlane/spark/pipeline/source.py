@@ -10,8 +10,8 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fairlane.journal.segments import Range
-from fairlane.spark.pipeline.segments import Segment, new_segments
+from fairlane.errors import InvalidArgument
+from fairlane.journal.segments import Range, joined, segments_in, without
 from fairlane.spark.source.data_source import FairlaneDataSource
 from fairlane.spark.source.journal_server import ServerJournal
 from fairlane.spark.source.server_address import ServerAddress
@@ -116,3 +116,40 @@ class LiveJournal:
     def _set_reader(self, position: int) -> None:
         with self.server.client() as client:
             client.set_reader(self.reader, position, queue=self.queue)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A range of the journal in one file or on a server, and the parts of it that are needed.
+
+    Attributes:
+        path: the file; None for a range on a server.
+        covers: the range.
+        wanted: the parts of it that nothing else covers.
+    """
+
+    path: Path | None
+    covers: Range
+    wanted: tuple[Range, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it is needed."""
+        return self.wanted == (self.covers,)
+
+
+def new_segments(folder: Path, covered: Sequence[Range]) -> list[Segment]:
+    """Return the segments in a folder that have something that is not covered; no sequence is wanted twice.
+
+    Raises:
+        InvalidArgument: the folder does not exist.
+    """
+    if not folder.is_dir():
+        raise InvalidArgument(f"Folder {folder} does not exist. Export the journal there first.")
+    found: list[Segment] = []
+    reached = tuple(covered)
+    for covers, name in segments_in(path.name for path in folder.iterdir()):
+        if wanted := tuple(without(covers, reached)):
+            found.append(Segment(folder / name, covers, wanted))
+            reached = joined([*reached, covers])
+    return found

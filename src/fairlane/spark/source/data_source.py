@@ -9,8 +9,7 @@ from pyspark.sql.types import StructType
 from fairlane.errors import InvalidArgument
 from fairlane.journal.arrow import SCHEMA, schema_of
 from fairlane.spark.source.journal_reader import FilteringJournalReader, JournalReader, JournalStreamReader
-from fairlane.spark.source.layout import layout, spark_schema
-from fairlane.spark.source.message_columns import DELIVERIES, VIEWS
+from fairlane.spark.source.message_columns import DELIVERIES, VIEWS, layout, spark_schema
 from fairlane.spark.source.options import journal_options, kind_of, peek_options, queue_options, sink_options
 from fairlane.spark.source.peek_reader import FilteringPeekReader, PeekReader
 from fairlane.spark.source.queue_reader import QueueStreamReader
@@ -27,11 +26,7 @@ class FairlaneDataSource(DataSource):
         return "fairlane"
 
     def schema(self) -> StructType:
-        """Return the columns of the source.
-
-        Raises:
-            InvalidArgument: the options make no sense.
-        """
+        """Return the columns of the source. Raises InvalidArgument if the options make no sense."""
         match kind_of(self.options):
             case "journal":
                 columns = journal_options(self.options).columns

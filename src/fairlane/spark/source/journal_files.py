@@ -28,11 +28,7 @@ class JournalFiles:
         self._on_trimmed = on_trimmed
 
     def span(self, near: int = 0) -> JournalBounds:  # noqa: ARG002 - a server wants to know
-        """Return the range that the files cover.
-
-        Raises:
-            InvalidArgument: the folder does not exist.
-        """
+        """Return the range that the files cover. Raises InvalidArgument if the folder does not exist."""
         files = self._files()
         return JournalBounds(files[0].after, max(file.until for file in files)) if files else JournalBounds(0, 0)
 

@@ -25,7 +25,7 @@ from fairlane.journal.selection import Selection
 from fairlane.spark.executors import Versions, check_versions, versions
 from fairlane.spark.source.journal_files import JournalFiles
 from fairlane.spark.source.journal_server import ServerJournal
-from fairlane.spark.source.layout import laid_out
+from fairlane.spark.source.message_columns import laid_out
 from fairlane.spark.source.options import BEGINNING, END, JournalOptions
 from fairlane.spark.source.pushdown import Wanted, pushed
 from fairlane.spark.source.ranges import JournalBounds, ReadRange

@@ -17,8 +17,7 @@ from fairlane.client import Retries
 from fairlane.errors import Disconnected, FairlaneError, InvalidArgument, QueueMoving
 from fairlane.journal.selection import Selection
 from fairlane.spark.source.ranges import JournalBounds, ReadRange, first_of, split
-from fairlane.spark.source.retries import Patience, is_of_the_moment
-from fairlane.spark.source.server_address import ServerAddress
+from fairlane.spark.source.server_address import Patience, ServerAddress, is_of_the_moment
 
 _PATH: Final = "/v1/journal"
 _OWN: Final = "reader_set"

@@ -1,4 +1,4 @@
-"""Messages as Arrow: what the queue source, the peek source and the dead letters have for columns."""
+"""Columns between Spark and Arrow: those that a query asks for, and those of messages."""
 
 from __future__ import annotations
 
@@ -6,63 +6,42 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
+from fairlane.errors import InvalidArgument
 from fairlane.model.message import Delivery, FailedAttempt, Key, MessageView
 
-_TEXTS: Final = pa.list_(pa.string())
+_TEXT, _INT = pa.string(), pa.int64()
+_TEXTS: Final = pa.list_(_TEXT)
 _HEADERS: Final = pa.map_(pa.string(), pa.string())
 _ATTEMPTS: Final = pa.list_(
     pa.struct([("at_ms", pa.int64()), ("attempt", pa.int64()), ("reason", pa.string()), ("error", pa.string())])
 )
 
-DELIVERIES: Final = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("queue", pa.string(), nullable=False),
-        pa.field("claim", pa.int64(), nullable=False),
-        pa.field("token", pa.int64(), nullable=False),
-        pa.field("fairness_key", _TEXTS, nullable=False),
-        pa.field("payload", pa.binary(), nullable=False),
-        pa.field("headers", _HEADERS, nullable=False),
-        pa.field("attempt", pa.int64(), nullable=False),
-        pa.field("failures", pa.int64(), nullable=False),
-        pa.field("priority", pa.string(), nullable=False),
-        pa.field("cost", pa.int64(), nullable=False),
-        pa.field("enqueued_ms", pa.int64(), nullable=False),
-        pa.field("correlation_id", pa.string(), nullable=False),
-    ]
+
+def _schema(*columns: tuple[str, pa.DataType]) -> pa.Schema:
+    """Return a schema of names and types; a name with a question mark may be null."""
+    return pa.schema([pa.field(name.rstrip("?"), kind, nullable=name.endswith("?")) for name, kind in columns])
+
+
+DELIVERIES: Final = _schema(
+    *(("id", _TEXT), ("queue", _TEXT), ("claim", _INT), ("token", _INT), ("fairness_key", _TEXTS)),
+    *(("payload", pa.binary()), ("headers", _HEADERS), ("attempt", _INT), ("failures", _INT)),
+    *(("priority", _TEXT), ("cost", _INT), ("enqueued_ms", _INT), ("correlation_id", _TEXT)),
 )
 """The columns of a queue that is consumed."""
 
 BODY: Final = frozenset(("payload", "headers", "correlation_id"))
 """The columns for which bodies must be read from the store."""
-VIEWS: Final = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("queue", pa.string(), nullable=False),
-        pa.field("status", pa.string(), nullable=False),
-        pa.field("fairness_key", _TEXTS, nullable=False),
-        pa.field("payload", pa.binary()),
-        pa.field("headers", _HEADERS),
-        pa.field("correlation_id", pa.string()),
-        pa.field("weight", pa.int64(), nullable=False),
-        pa.field("cost", pa.int64(), nullable=False),
-        pa.field("priority", pa.string(), nullable=False),
-        pa.field("throttles", _TEXTS, nullable=False),
-        pa.field("enqueued_ms", pa.int64(), nullable=False),
-        pa.field("due_ms", pa.int64()),
-        pa.field("deadline_ms", pa.int64()),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("attempts", pa.int64(), nullable=False),
-        pa.field("failures", pa.int64(), nullable=False),
-        pa.field("errors", _ATTEMPTS, nullable=False),
-        pa.field("origin", pa.string()),
-        pa.field("reason", pa.string()),
-        pa.field("dead_ms", pa.int64()),
-        pa.field("token", pa.int64()),
-        pa.field("owner", pa.string()),
-        pa.field("expires_ms", pa.int64()),
-    ]
+VIEWS: Final = _schema(
+    *(("id", _TEXT), ("queue", _TEXT), ("status", _TEXT), ("fairness_key", _TEXTS)),
+    *(("payload?", pa.binary()), ("headers?", _HEADERS), ("correlation_id?", _TEXT)),
+    *(("weight", _INT), ("cost", _INT), ("priority", _TEXT), ("throttles", _TEXTS)),
+    *(("enqueued_ms", _INT), ("due_ms?", _INT), ("deadline_ms?", _INT), ("size_bytes", _INT)),
+    *(("attempts", _INT), ("failures", _INT), ("errors", _ATTEMPTS)),
+    *(("origin?", _TEXT), ("reason?", _TEXT), ("dead_ms?", _INT)),
+    *(("owner?", _TEXT), ("expires_ms?", _INT)),
 )
 """The columns of messages that are looked at."""
 
@@ -132,3 +111,30 @@ def _maps(values: list[Mapping[str, str] | None], kind: pa.DataType) -> pa.Array
     return pa.MapArray.from_arrays(
         pa.array(offsets, pa.int32()), pa.array(keys, pa.string()), pa.array(items, pa.string())
     ).cast(kind)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return an Arrow schema as a Spark schema."""
+    found: StructType = from_arrow_schema(schema)
+    return found
+
+
+def layout(asked: StructType, known: pa.Schema) -> pa.Schema:
+    """Return the Arrow schema for a schema that the user may have set: some of the known columns, in any order.
+
+    Raises:
+        InvalidArgument: a column is unknown, or has another type.
+    """
+    types = {field.name: field.dataType for field in spark_schema(known).fields}
+    for field in asked.fields:
+        if field.name not in types:
+            raise InvalidArgument(f"Unknown column {field.name!r:.100}. Known columns: {', '.join(types)}.")
+        if field.dataType != types[field.name]:
+            expected = types[field.name].simpleString()
+            raise InvalidArgument(f"Column {field.name} is {expected}, not {field.dataType.simpleString()}.")
+    return pa.schema([pa.field(one.name, known.field(one.name).type, nullable=one.nullable) for one in asked.fields])
+
+
+def laid_out(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the requested columns of a batch. Spark accepts a batch only if its schema matches exactly."""
+    return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)

@@ -1,8 +1,10 @@
-"""The address of a server or cluster, which the driver sends to executors, and connections to it."""
+"""The address of a server or cluster, which the driver sends to executors, connections to it, and retries."""
 
 from __future__ import annotations
 
 import ssl
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,9 +16,9 @@ import msgspec
 
 from fairlane.client import Client, Retries
 from fairlane.client.cluster_transport import addresses_of
+from fairlane.client.retries import is_passing, pause_s
 from fairlane.client.transport.websocket import FOLLOWS
-from fairlane.errors import Disconnected, InvalidArgument
-from fairlane.spark.source.retries import Patience
+from fairlane.errors import Closed, Disconnected, FairlaneError, InvalidArgument, StoreFenced
 from fairlane.verbs.errors import error_of
 from fairlane.wire.errors import ErrorAnswer
 from fairlane.wire.tls import client_context
@@ -135,3 +137,34 @@ class ServerAddress:
         if self.ca is None and self.certificate is None:
             return None
         return client_context(ca=self.ca, certificate=self.certificate, certificate_key=self.certificate_key)
+
+
+class Patience:
+    """Waits between retries, longer each time, up to a time limit that starts with the first failure."""
+
+    def __init__(self, retries: Retries | None = None) -> None:
+        self._retries = retries or Retries()
+        self.renew()
+
+    def renew(self) -> None:
+        """Restart the time limit, because there was progress."""
+        self._waits_s = self._retries.waits_s()
+        self._until_s: float | None = None
+
+    def wait(self, error: FairlaneError) -> None:
+        """Wait after a failure.
+
+        Raises:
+            FairlaneError: the failure itself, if it will not pass, or has not for too long.
+        """
+        now_s = time.monotonic()
+        if self._until_s is None:
+            self._until_s = now_s + self._retries.patience_s
+        if not is_of_the_moment(error) or now_s >= self._until_s:
+            raise error
+        threading.Event().wait(pause_s(error, next(self._waits_s)))
+
+
+def is_of_the_moment(error: FairlaneError) -> bool:
+    """Return whether a retry may succeed, later or on another node: a node may be shutting down or fenced."""
+    return is_passing(error) or isinstance(error, Closed | StoreFenced)

@@ -10,11 +10,10 @@ import msgspec
 
 from fairlane.errors import JournalIncomplete
 from fairlane.model.policy import QueuePolicy
-from fairlane.spark.whatif.distribution import run_in_spark
 from fairlane.spark.whatif.files import QueueFacts, chosen, groups, journal_files, latest_config, survey
 from fairlane.spark.whatif.measures import KeyMeasures, MeasuredPeriod
 from fairlane.spark.whatif.scenario import ORIGINAL, Scenario
-from fairlane.spark.whatif.tasks import Notes, RunOutcome, RunPlan, RunTask, run_tasks
+from fairlane.spark.whatif.tasks import Notes, RunOutcome, RunPlan, RunTask, run_in_spark, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

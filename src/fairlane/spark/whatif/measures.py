@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlane.model.message import key_text
 from fairlane.spark.whatif.messages import Played
 from fairlane.spark.whatif.recording import Recording
 from fairlane.spark.whatif.rows import NEVER
@@ -77,7 +78,7 @@ class Yardstick:
             counts &= absolute >= span.from_ms
         if span.to_ms is not None:
             counts &= absolute < span.to_ms
-        texts = [key if isinstance(key, str) else "/".join(key) for key in recording.key]
+        texts = [key_text(key) for key in recording.key]
         known: dict[str, list[int]] = {}
         places = recording.queue
         self._parts: dict[tuple[int, str], Ints] = {}

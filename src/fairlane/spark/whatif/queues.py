@@ -18,7 +18,7 @@ from fairlane.core.apply import apply
 from fairlane.core.ledger import Ledger, Queue
 from fairlane.core.queue_schedule import QueueSchedule, QueueSchedules
 from fairlane.journal.records import AnyRecord, QueuePaused, QueueRemoved, QueueSet
-from fairlane.model.message import Key
+from fairlane.model.message import key_of
 from fairlane.model.policy import QueuePolicy
 from fairlane.scheduler.kernel import Kernel
 from fairlane.spark.whatif.messages import ReplayedMessage
@@ -145,7 +145,7 @@ class ReplayedQueues:
             self.all.append(added)
         for key, is_paused in self._scenario.paused.get(record.queue, {}).items():
             if is_paused:
-                self._follow(QueuePaused(record.sequence, record.queue, is_paused, _key(key)), now_ms)
+                self._follow(QueuePaused(record.sequence, record.queue, is_paused, key_of(key.split("/"))), now_ms)
 
     def _follow(self, record: AnyRecord, now_ms: int) -> None:
         apply(self._ledger, record, now_ms)
@@ -176,8 +176,3 @@ class ReplayedQueues:
     def reap(self, queue: ReplayedQueue, now_ms: int | None = None) -> None:
         """Note the messages whose deadlines have passed."""
         self.missed += [departure.item.number for departure in queue.kernel.reap(now_ms)]
-
-
-def _key(text: str) -> Key:
-    path = tuple(text.split("/"))
-    return path[0] if len(path) == 1 else path

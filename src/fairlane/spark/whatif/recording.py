@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 from fairlane.journal.records import AnyRecord
 from fairlane.model.message import Key
 from fairlane.spark.whatif.attempts import Leases, removals
-from fairlane.spark.whatif.consumers import slots_over_time
 from fairlane.spark.whatif.files import CHANGE_KINDS, MESSAGE_KINDS, read_events
 from fairlane.spark.whatif.records import records_of
-from fairlane.spark.whatif.rows import NEVER, Ints, MessageRows, Parts
+from fairlane.spark.whatif.rows import NEVER, Flags, Ints, MessageRows, Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +177,38 @@ def _removals(rows: MessageRows, parts: Parts) -> list[Change]:
         )
         for row in removals(rows, parts)
     ]
+
+
+SPAN_MS = 10_000
+"""The length of the periods for which the number is estimated, in milliseconds."""
+
+
+def slots_over_time(at_ms: Ints, steps: Ints, shows: Flags, *, span_ms: int = SPAN_MS) -> list[tuple[int, int]]:
+    """Return pairs of an instant and the number of leases that consumers can hold from then on, as far as is known.
+
+    The journal does not tell whether a consumer was idle. But a message that waited although nothing held it back, and
+    was then leased, shows that until then no consumer was idle: the number of leases held at that instant is all that
+    the consumers hold. In a period without such a message there may have been more consumers than leases; the model
+    then keeps the last known number, or takes the number of leases if that is higher.
+
+    Args:
+        at_ms: when leases began and ended, in order.
+        steps: 1 for one that began, -1 for one that ended.
+        shows: which of them show that no consumer was idle.
+        span_ms: the length of the periods.
+    """
+    if not at_ms.size:
+        return [(0, 0)]
+    held = np.cumsum(steps)
+    span = at_ms // span_ms
+    peaks = np.zeros(int(span[-1]) + 1, dtype=np.int64)
+    np.maximum.at(peaks, span, held)
+    is_sure = np.zeros(peaks.size, dtype=np.bool_)
+    is_sure[span[shows]] = True
+    current = int(peaks[is_sure][0]) if is_sure.any() else int(peaks.max())
+    found: list[tuple[int, int]] = []
+    for at, (peak, sure) in enumerate(zip(peaks.tolist(), is_sure.tolist(), strict=True)):
+        current = peak if sure else max(current, peak)
+        if not found or found[-1][1] != current:
+            found.append((at * span_ms, current))
+    return found

@@ -17,23 +17,8 @@ import pyarrow as pa
 
 from fairlane.core.apply.messages import rows_of
 from fairlane.core.ledger import Row
-from fairlane.journal.records import (
-    Acked,
-    AnyRecord,
-    ConfigSet,
-    Dead,
-    Enqueued,
-    Leased,
-    OfMessages,
-    Opened,
-    Published,
-    QueuePaused,
-    QueueRemoved,
-    QueueSet,
-    Redriven,
-    Removed,
-    Returned,
-)
+from fairlane.journal import records as journal
+from fairlane.journal.records import AnyRecord, OfMessages
 from fairlane.model.names import dlq_of, id_of
 from fairlane.spark.whatif.files import chosen, groups, journal_files, read_events, survey
 from fairlane.spark.whatif.messages import ReplayedMessage
@@ -132,7 +117,7 @@ class _Reproducer:
         """Do what the broker did."""
         while self._moves and self._moves[0][0] <= record.sequence:
             self._move(*self._moves.popleft())
-        if isinstance(record, Opened):
+        if isinstance(record, journal.Opened):
             self._queues.reopen(record.built_ms or at_ms)
         elif isinstance(record, _CHANGES):
             self._change(record, at_ms)
@@ -144,9 +129,9 @@ class _Reproducer:
     def _change(self, record: AnyRecord, at_ms: int) -> None:
         queue = getattr(record, "queue", None)
         known = None if queue is None else self._queues.get(queue)
-        if queue is not None and known is None and not isinstance(record, QueueSet):
+        if queue is not None and known is None and not isinstance(record, journal.QueueSet):
             return
-        if isinstance(record, QueueRemoved) and known is not None:
+        if isinstance(record, journal.QueueRemoved) and known is not None:
             for message in [message for message in self._alive.values() if message.queue == known.number]:
                 self._forget(message, at_ms)
         self._queues.change(record, at_ms)
@@ -161,10 +146,12 @@ class _Reproducer:
 
     # ------------------------------------------------------------------------------------------- coming and going
 
-    def enqueued(self, queue: ReplayedQueue, record: Enqueued | Published, at_ms: int) -> None:
+    def enqueued(self, queue: ReplayedQueue, record: journal.Enqueued | journal.Published, at_ms: int) -> None:
         """Add new messages."""
         numbers = (
-            record.numbers if isinstance(record, Published) else range(record.sequence, record.sequence + record.count)
+            record.numbers
+            if isinstance(record, journal.Published)
+            else range(record.sequence, record.sequence + record.count)
         )
         new = []
         for at, number, terms, cap in _terms_of(record, numbers):
@@ -173,7 +160,7 @@ class _Reproducer:
             new.append(message)
         queue.schedule.offer_new(new, at_ms)
 
-    def acked(self, queue: ReplayedQueue, record: Acked, at_ms: int) -> None:
+    def acked(self, queue: ReplayedQueue, record: journal.Acked, at_ms: int) -> None:
         """End leases for good."""
         known = self._known(record)
         queue.schedule.release(known, at_ms)
@@ -183,7 +170,7 @@ class _Reproducer:
         for message in known:
             self._forget(message, at_ms)
 
-    def returned(self, queue: ReplayedQueue, record: Returned, at_ms: int) -> None:
+    def returned(self, queue: ReplayedQueue, record: journal.Returned, at_ms: int) -> None:
         """End leases, and offer the messages again."""
         known = self._known(record)
         queue.schedule.release(known, at_ms)
@@ -193,7 +180,7 @@ class _Reproducer:
             message.reschedule(due_ms=due_ms[message.number] or None, deadline_ms=message.deadline_ms)
         queue.schedule.offer(known, at_ms)
 
-    def dead(self, queue: ReplayedQueue, record: Dead, at_ms: int) -> None:
+    def dead(self, queue: ReplayedQueue, record: journal.Dead, at_ms: int) -> None:
         """Move messages to the dead-letter queue."""
         known = self._known(record)
         self._expire(queue, record.reason, at_ms)
@@ -210,13 +197,13 @@ class _Reproducer:
         if dlq is not None:
             dlq.schedule.offer(known, at_ms)
 
-    def removed(self, queue: ReplayedQueue, record: Removed, at_ms: int) -> None:
+    def removed(self, queue: ReplayedQueue, record: journal.Removed, at_ms: int) -> None:
         """Take messages out."""
         self._expire(queue, record.reason, at_ms)
         for message in self._known(record):
             self._forget(message, at_ms)
 
-    def redriven(self, queue: ReplayedQueue, record: Redriven, at_ms: int) -> None:
+    def redriven(self, queue: ReplayedQueue, record: journal.Redriven, at_ms: int) -> None:
         """Move dead letters to a queue, on new terms."""
         target = self._queues.get(record.target)
         moved = []
@@ -259,7 +246,7 @@ class _Reproducer:
             queue.kernel.release(message.key)
             queue.kernel.offer(message, at_ms)
 
-    def leased(self, queue: ReplayedQueue, record: Leased, at_ms: int) -> None:
+    def leased(self, queue: ReplayedQueue, record: journal.Leased, at_ms: int) -> None:
         """Pick, and compare."""
         picked = self._pick(queue, record, at_ms)
         numbers = [message.number for message in picked]
@@ -278,7 +265,7 @@ class _Reproducer:
             self._believe(queue, record, picked, at_ms)
         self._leased |= {message.number: message for message in self._known(record)}
 
-    def _pick(self, queue: ReplayedQueue, record: Leased, at_ms: int) -> list[ReplayedMessage]:
+    def _pick(self, queue: ReplayedQueue, record: journal.Leased, at_ms: int) -> list[ReplayedMessage]:
         """Pick as often as the broker did: a claim that is bounded by bytes asks for one message after the other."""
         count = len(record.numbers)
         asked = record.picking.asked if record.picking is not None else count
@@ -287,7 +274,7 @@ class _Reproducer:
             picked += queue.schedule.pick(asked, at_ms)[0]
         return picked
 
-    def _believe(self, queue: ReplayedQueue, record: Leased, picked: list[ReplayedMessage], at_ms: int) -> None:
+    def _believe(self, queue: ReplayedQueue, record: journal.Leased, picked: list[ReplayedMessage], at_ms: int) -> None:
         """Lease the messages that the journal names, and offer again those that it does not."""
         leased = set(record.numbers)
         self._give_back(queue, [message for message in picked if message.number not in leased], at_ms)
@@ -298,16 +285,16 @@ class _Reproducer:
                 queue.kernel.occupy(message.key)
 
 
-_CHANGES = (QueueSet, QueueRemoved, QueuePaused, ConfigSet)
+_CHANGES = (journal.QueueSet, journal.QueueRemoved, journal.QueuePaused, journal.ConfigSet)
 _FOLLOWERS: dict[type[AnyRecord], Callable[[_Reproducer, ReplayedQueue, Any, int], None]] = {
-    Enqueued: _Reproducer.enqueued,
-    Published: _Reproducer.enqueued,
-    Leased: _Reproducer.leased,
-    Acked: _Reproducer.acked,
-    Returned: _Reproducer.returned,
-    Dead: _Reproducer.dead,
-    Removed: _Reproducer.removed,
-    Redriven: _Reproducer.redriven,
+    journal.Enqueued: _Reproducer.enqueued,
+    journal.Published: _Reproducer.enqueued,
+    journal.Leased: _Reproducer.leased,
+    journal.Acked: _Reproducer.acked,
+    journal.Returned: _Reproducer.returned,
+    journal.Dead: _Reproducer.dead,
+    journal.Removed: _Reproducer.removed,
+    journal.Redriven: _Reproducer.redriven,
 }
 
 
@@ -322,14 +309,14 @@ def _moves(records: list[tuple[int, AnyRecord]]) -> list[tuple[int, int, int, st
             queue or record.queue,
         )
         for now_ms, record in records
-        if isinstance(record, Leased) and record.picking is not None
+        if isinstance(record, journal.Leased) and record.picking is not None
         for sequence, at_ms, asked, queue in record.picking.moves or ()
     ]
     return sorted(moves, key=lambda move: move[:2])
 
 
 def _terms_of(
-    record: Enqueued | Published | Redriven, numbers: Sequence[int]
+    record: journal.Enqueued | journal.Published | journal.Redriven, numbers: Sequence[int]
 ) -> Iterator[tuple[int, int, Row, int | None]]:
     """Yield for each message the sequence of its event, its number, its terms and its cap."""
     caps = record.terms.caps or [None] * len(numbers)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fairlane.model.message import PRIORITY_NAMES, Key
+from fairlane.model.message import PRIORITY_NAMES, key_of
 
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
@@ -52,7 +52,7 @@ class MessageRows:
         table = self._table.take(pa.array(rows)).combine_chunks()
         priorities = pc.fill_null(pc.index_in(table["priority"], pa.array(PRIORITY_NAMES)), _NORMAL)
         return {
-            "key": _paths(table["fairness_key"], _key),
+            "key": _paths(table["fairness_key"], key_of),
             "cost": pc.fill_null(table["cost"], 1).to_pylist(),
             "priority": priorities.to_pylist(),
             "throttles": _paths(table["throttles"], tuple),
@@ -112,7 +112,3 @@ def _paths(column: pa.ChunkedArray, make: Any) -> list[Any]:  # noqa: ANN401 - a
     coded = joined.dictionary_encode()
     values = [make(text.split(_JOINT) if text else []) for text in coded.dictionary.to_pylist()]
     return [values[code] for code in coded.indices.to_pylist()]
-
-
-def _key(path: list[str]) -> Key:
-    return path[0] if len(path) == 1 else tuple(path)

@@ -15,6 +15,7 @@ from fairlane.core.decide import decide
 from fairlane.core.ledger import Ledger
 from fairlane.errors import CandidateInvalid, FairlaneError
 from fairlane.journal.records import AnyRecord, ConfigSet, QueuePaused, QueueSet
+from fairlane.model.message import key_text
 from fairlane.model.partitions import queue_of
 from fairlane.model.policy import QueuePolicy, policy_from
 from fairlane.verbs.config import SetConfig
@@ -65,8 +66,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(record, ConfigSet) and record.key in self.config:
             return None
         if isinstance(record, QueuePaused) and record.key is not None:
-            text = record.key if isinstance(record.key, str) else "/".join(record.key)
-            return None if text in self.paused.get(record.queue, {}) else record
+            return None if key_text(record.key) in self.paused.get(record.queue, {}) else record
         return record
 
     def with_others(self, other: Scenario, name: str) -> Scenario:
@@ -84,10 +84,8 @@ def read_candidate(path: Path, queues: Sequence[str], policies: Mapping[str, Que
     """Read a candidate from a file, TOML or JSON.
 
     At its top are fields of a queue policy, for all queues that are looked at, or ``paused``, a list of keys;
-    ``[queues.NAME]`` has the same for one queue, and ``[config]`` has config values by their keys.
-
-    Raises:
-        CandidateInvalid: it can't be understood, or can't be tried.
+    ``[queues.NAME]`` has the same for one queue, and ``[config]`` has config values by their keys. Raises
+    CandidateInvalid if it can't be understood, or can't be tried.
     """
     try:
         text = path.read_text()
@@ -152,11 +150,7 @@ def _policy(base: QueuePolicy, fields: Mapping[str, Any]) -> QueuePolicy:
 
 
 def check(scenario: Scenario, policies: Mapping[str, QueuePolicy]) -> None:
-    """Check that a broker would accept the settings of a scenario.
-
-    Raises:
-        CandidateInvalid: it would not.
-    """
+    """Check that a broker would accept the settings of a scenario. Raises CandidateInvalid if it would not."""
     for queue, fields in scenario.fields.items():
         _policy(policies[queue], fields)
     refusal = decide(Ledger(), SetConfig(values=scenario.config), 0).outcome
@@ -174,10 +168,7 @@ def sweep(
 
     Such as ``weight:acme=1,2,5``, ``cap:acme=10,none``, ``rate:api=5,10``, ``burst:api=20``, ``quantum=1,4``,
     ``strict_priority=true,false`` or ``pause:acme=true,false``. The value ``none`` sets nothing, where something may be
-    unset, and ``same`` leaves it as it was.
-
-    Raises:
-        CandidateInvalid: one can't be understood, or they are too many.
+    unset, and ``same`` leaves it as it was. Raises CandidateInvalid if one can't be understood, or they are too many.
     """
     axes = [_axis(text, queues) for text in sweeps]
     total = 1

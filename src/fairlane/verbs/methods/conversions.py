@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from fairlane.verbs.messages import EnqueueResult, Result
 T = TypeVar("T")
 
 
-class Leased(Protocol):
+class LeasedMessage(Protocol):
     """A leased message: a ``Delivery``, a ``Receipt`` or a message of a client."""
 
     @property
@@ -28,7 +28,7 @@ class Leased(Protocol):
         """The fencing token of the lease."""
 
 
-class Held(Leased, Protocol):
+class Held(LeasedMessage, Protocol):
     """A leased message that also knows its queue: a ``Delivery`` or a message of a client."""
 
     @property
@@ -36,12 +36,12 @@ class Held(Leased, Protocol):
         """The queue it was leased from."""
 
 
-def receipt_of(leased: Leased, cost: int | None = None) -> Receipt:
+def receipt_of(leased: LeasedMessage, cost: int | None = None) -> Receipt:
     """Return the receipt of a leased message."""
     return Receipt(leased.id, leased.token, cost)
 
 
-def receipts_of(leased: Sequence[Leased], costs: Sequence[int | None] | None = None) -> list[Receipt]:
+def receipts_of(leased: Sequence[LeasedMessage], costs: Sequence[int | None] | None = None) -> list[Receipt]:
     """Return the receipt of each leased message, with its actual cost if costs are given.
 
     Raises:
@@ -142,7 +142,7 @@ def policy_of(policy: QueuePolicy | Mapping[str, object] | None) -> QueuePolicy:
         raise InvalidArgument(str(error)) from error
 
 
-def fields_of(policy: QueuePolicy | Mapping[str, object] | None) -> dict[str, object]:
+def fields_of(policy: QueuePolicy | Mapping[str, object] | None) -> dict[str, Any]:
     """Return the fields of a policy by name.
 
     Raises:

@@ -14,7 +14,7 @@ from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Cancel, Enqueue, Explain, G
 from fairlane.verbs.methods.base import Verbs
 from fairlane.verbs.methods.conversions import (
     Held,
-    Leased,
+    LeasedMessage,
     ends_of,
     errors_of,
     held,
@@ -140,7 +140,7 @@ class MessageVerbs(Verbs, Generic[M]):
         return messages
 
     def ack_many(
-        self, queue: str, leased: Sequence[Leased], *, costs: Sequence[int | None] | None = None
+        self, queue: str, leased: Sequence[LeasedMessage], *, costs: Sequence[int | None] | None = None
     ) -> list[FairlaneError | None]:
         """Acknowledge leased messages. Returns None or an error for each.
 
@@ -170,7 +170,7 @@ class MessageVerbs(Verbs, Generic[M]):
     def nack_many(
         self,
         queue: str,
-        leased: Sequence[Leased],
+        leased: Sequence[LeasedMessage],
         *,
         error: str = "",
         intent: NackIntent = "failure",
@@ -196,7 +196,7 @@ class MessageVerbs(Verbs, Generic[M]):
         return only(ends_of(answer.results))
 
     def extend_many(
-        self, queue: str, leased: Sequence[Leased], *, visibility_ms: int | None = None
+        self, queue: str, leased: Sequence[LeasedMessage], *, visibility_ms: int | None = None
     ) -> list[int | FairlaneError]:
         """Renew leases. Returns for each when it ends, or an error.
 

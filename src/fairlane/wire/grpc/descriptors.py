@@ -156,11 +156,7 @@ def descriptor_of(name: str) -> Any:  # noqa: ANN401 - see _loaded
 
 
 def message_class(file: str, name: str) -> Any:  # noqa: ANN401 - made at run time
-    """Return the class of a message.
-
-    Raises:
-        AttributeError: the file has no such message.
-    """
+    """Return the class of a message. Raises AttributeError if the file has no such message."""
     found = descriptor_of(file).message_types_by_name.get(name)
     if found is None:
         raise AttributeError(f"{file}.proto has no message {name}.")

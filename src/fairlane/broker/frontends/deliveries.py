@@ -1,0 +1,161 @@
+"""Streams of leased messages from a broker in this process, for asyncio and for threads.
+
+Leaving a stream gives back what was not acked. What it still holds then was never seen, and is deferred; what it has
+given out counts as a failed attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+
+from fairlane.broker.handlers.checks import check_taking
+from fairlane.broker.requests import AttachedConsumer
+from fairlane.errors import FairlaneError, InvalidArgument
+from fairlane.model.message import Delivery
+
+if TYPE_CHECKING:
+    from fairlane.broker.frontends.aio import AsyncBroker
+    from fairlane.broker.frontends.threads import Broker
+
+CREDIT = 32
+
+
+class ConsumerTerms(TypedDict):
+    """On which terms a stream consumes a queue; see ``AttachedConsumer``."""
+
+    queue: str
+    credit: int
+    visibility_ms: int | None
+    owner: str | None
+    with_state: bool
+
+
+class DeliveryStream(ABC):
+    """The consumer behind a stream, and the messages that have come and were not taken yet."""
+
+    def __init__(self, **terms: Unpack[ConsumerTerms]) -> None:
+        check_taking(terms["credit"], 0, terms["visibility_ms"], terms["owner"])
+        self._ready: deque[Delivery] = deque()
+        self._is_entered = False
+        self._is_over = False
+        self._consumer = AttachedConsumer(**terms, deliver=self._deliver, unseen=self._ready)
+
+    @abstractmethod
+    def _deliver(self, deliveries: list[Delivery]) -> None:
+        """Take messages that were leased."""
+
+    def _enter(self) -> None:
+        if self._is_entered:
+            raise InvalidArgument("A stream is entered once: ask for another.")
+        self._is_entered = True
+
+
+class AsyncDeliveries(DeliveryStream):
+    """A stream of leased messages, for one event loop."""
+
+    def __init__(self, broker: AsyncBroker, **terms: Unpack[ConsumerTerms]) -> None:
+        super().__init__(**terms)
+        self._broker = broker
+        self._arrived = asyncio.Event()
+
+    def _deliver(self, deliveries: list[Delivery]) -> None:
+        self._ready.extend(deliveries)
+        self._arrived.set()
+
+    async def __aenter__(self) -> Self:
+        self._enter()
+        try:
+            await self._broker.attach(self._consumer)
+        except asyncio.CancelledError:
+            self._broker.abandon(self._consumer)
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the stream."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._arrived.set()
+        if self._broker.is_closed:
+            return
+        await self._broker.detach(self._consumer)
+        self._ready.clear()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        if not self._is_entered:
+            raise InvalidArgument("A stream is entered with `async with` before it is iterated.")
+        while self._is_over or not self._ready:
+            if self._is_over or self._consumer.is_closed or self._broker.is_closed:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._ready.popleft()
+
+
+class Deliveries(DeliveryStream):
+    """A stream of leased messages. Several threads may iterate it."""
+
+    def __init__(self, broker: Broker, **terms: Unpack[ConsumerTerms]) -> None:
+        super().__init__(**terms)
+        self._broker = broker
+        self._arrived = threading.Condition()
+
+    def _deliver(self, deliveries: list[Delivery]) -> None:
+        with self._arrived:
+            self._ready.extend(deliveries)
+            self._arrived.notify_all()
+
+    def __enter__(self) -> Self:
+        self._enter()
+        try:
+            self._broker._attach(self._consumer)
+        except FairlaneError:
+            raise
+        except BaseException:
+            self._broker._engine.abandon(self._consumer)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the stream."""
+        with self._arrived:
+            if self._is_over:
+                return
+            self._is_over = True
+            self._arrived.notify_all()
+        if not self._broker.is_closed:
+            self._broker._attach(self._consumer, is_closing=True)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Delivery:
+        delivery = self.next()
+        if delivery is None:
+            raise StopIteration
+        return delivery
+
+    def next(self, timeout_s: float | None = None) -> Delivery | None:
+        """Return the next message; None when the stream is over or nothing came in time."""
+        if not self._is_entered:
+            raise InvalidArgument("A stream is entered with `with` before it is iterated.")
+        with self._arrived:
+            self._arrived.wait_for(lambda: bool(self._ready) or self._has_ended(), timeout_s)
+            return self._ready.popleft() if self._ready and not self._is_over else None
+
+    def _has_ended(self) -> bool:
+        return self._is_over or self._consumer.is_closed or self._broker.is_closed

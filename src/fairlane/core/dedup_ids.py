@@ -1,0 +1,24 @@
+"""Under which names a queue remembers dedup ids: each tenant has its own, so that none can use up another's.
+
+The tenant is the first name of the fairness key that a message gets. One text holds both, because a pair for each id
+would cost more memory than the id. A dedup id has no control characters, so no two pairs give the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from fairlane.model.message import DEFAULT_KEY, Key
+
+_BETWEEN: Final = "\0"
+
+
+def remembered(keys: Sequence[Key], dedup_ids: Sequence[str | None]) -> list[str | None]:
+    """Return under which name each dedup id is remembered. Ids of the default key have no prefix."""
+    return [
+        dedup_id
+        if dedup_id is None or key == DEFAULT_KEY
+        else f"{key if type(key) is str else key[0]}{_BETWEEN}{dedup_id}"
+        for key, dedup_id in zip(keys, dedup_ids, strict=True)
+    ]

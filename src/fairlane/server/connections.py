@@ -1,0 +1,145 @@
+"""The open connections of a server: how many, whose they are, and which one has to go when there are too many.
+
+A connection is *unknown* until a request on it is accepted, and counts against the address it comes from. With the
+first such request it counts against the API key of the caller instead, so that clients behind one proxy don't share a
+limit. While authentication is disabled it goes on counting against its address.
+
+A new connection over a limit takes the place of the oldest unknown one. So a client that opens connections and sends
+nothing only displaces its own, and a client with an API key gets in whatever happens. Known connections are never
+displaced; where all are known, the new one is refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from fairlane.errors import TooManyConnections
+from fairlane.gateway.caller import Caller
+from fairlane.server.addresses import Network, block_of, is_among
+from fairlane.server.limits import CallLimits
+
+SCOPE_KEY: Final = "fairlane.connection"
+"""Where the scope of a request has its ``OpenConnection``; only our own server puts it there."""
+_RETRY_AFTER_MS: Final = 1_000
+
+
+class OpenConnection:
+    """One open connection.
+
+    Attributes:
+        address: the address it comes from.
+        api_key: the id of the API key it counts against; None while authentication is disabled, and empty as long as
+            the connection is unknown.
+        close: closes it without an answer.
+    """
+
+    __slots__ = ("address", "api_key", "close", "holder", "is_open")
+
+    def __init__(self, address: str, holder: str) -> None:
+        self.address = address
+        self.holder = holder
+        self.close: Callable[[], object] = _nothing
+        self.api_key: str | None = ""
+        self.is_open = True
+
+
+def _nothing() -> None:
+    """Do nothing: the connection has not been opened yet."""
+
+
+class Connections:
+    """All open connections of a server.
+
+    Attributes:
+        limits: the limits that apply.
+        closed: how many connections the server has closed or refused, by reason.
+    """
+
+    def __init__(self, limits: CallLimits, *, trusted: Sequence[Network] = ()) -> None:
+        self.limits = limits
+        self._trusted = trusted
+        self._open: set[OpenConnection] = set()
+        self._held: Counter[str] = Counter()
+        # Unknown ones, oldest first: of each address, and of all.
+        self._unknown: dict[str, dict[OpenConnection, None]] = {}
+        self._oldest: dict[OpenConnection, None] = {}
+        self.closed: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self, address: str, *, is_last: bool = False) -> OpenConnection | None:
+        """Count a new connection, or return None if there are too many.
+
+        Args:
+            address: where it comes from.
+            is_last: whether no file descriptor is left for it unless another connection is closed.
+        """
+        holder, limits = block_of(address), self.limits
+        if self._held[holder] >= limits.connections_per_address_max and not is_among(address, self._trusted):
+            if not self._displace(self._unknown.get(holder)):
+                self.closed["connections_per_address_max"] += 1
+                return None
+        elif (is_last or len(self._open) >= limits.connections_max) and not self._displace(self._oldest):
+            self.closed["descriptors" if is_last else "connections_max"] += 1
+            return None
+        connection = OpenConnection(address, holder)
+        self._open.add(connection)
+        self._held[holder] += 1
+        self._unknown.setdefault(holder, {})[connection] = None
+        self._oldest[connection] = None
+        return connection
+
+    def _displace(self, unknown: dict[OpenConnection, None] | None) -> bool:
+        """Close the oldest of some unknown connections, and return whether there was one."""
+        if not unknown:
+            return False
+        oldest = next(iter(unknown))
+        self.end(oldest)
+        self.closed["displaced"] += 1
+        oldest.close()
+        return True
+
+    def claim(self, connection: OpenConnection, caller: Caller) -> None:
+        """Count a connection against the caller whose request it carries.
+
+        Raises:
+            TooManyConnections: the API key of the caller has ``connections_per_key_max`` connections already.
+        """
+        if not connection.is_open or connection.api_key == caller.id:
+            return
+        holder = block_of(connection.address) if caller.id is None else f"key {caller.id}"
+        most = self.limits.connections_per_key_max
+        if caller.id is not None and self._held[holder] >= most:
+            self.closed["connections_per_key_max"] += 1
+            cause = f"API key {caller.name!r} has {self._held[holder]} connections; connections_per_key_max is {most}."
+            raise TooManyConnections(cause, retry_after_ms=_RETRY_AFTER_MS)
+        self._forget_unknown(connection)
+        self._leave(connection.holder)
+        self._held[holder] += 1
+        connection.holder, connection.api_key = holder, caller.id
+
+    def end(self, connection: OpenConnection) -> None:
+        """Stop counting a connection. Ending it twice does nothing."""
+        if not connection.is_open:
+            return
+        connection.is_open = False
+        self._open.discard(connection)
+        self._forget_unknown(connection)
+        self._leave(connection.holder)
+
+    def _forget_unknown(self, connection: OpenConnection) -> None:
+        if connection.api_key != "":
+            return
+        del self._oldest[connection]
+        same = self._unknown[connection.holder]
+        del same[connection]
+        if not same:
+            del self._unknown[connection.holder]
+
+    def _leave(self, holder: str) -> None:
+        self._held[holder] -= 1
+        if not self._held[holder]:
+            del self._held[holder]

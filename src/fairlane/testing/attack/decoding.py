@@ -1,0 +1,141 @@
+"""Attacks by the size and shape of a request, and by not reading answers: C1, M2, M3 and M4 of the threat list."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from importlib import import_module
+from typing import Final
+
+import msgspec
+
+from fairlane.model.message import NewMessage
+from fairlane.testing.attack.attack import Attack, Outcome
+from fairlane.testing.attack.target import JSON, MSGPACK, AttackedServer, pause
+from fairlane.verbs.keys import Grant
+
+_MIB: Final = 1024 * 1024
+_BODY_BYTES: Final = 24 * _MIB - 1024
+_RECEIPT: Final = msgspec.msgpack.encode({"id": "0", "token": 1})
+_WAITING, _PAYLOAD = 100, b"x" * _MIB
+_UNREAD_S: Final = 3.0
+
+
+def _listing(queue: str, field: str, item: bytes, size: int) -> bytes:
+    """Return the msgpack of a request whose list fills the body with one item."""
+    count = size // len(item)
+    head = b"\x82" + b"".join(msgspec.msgpack.encode(each) for each in ("queue", queue, field))
+    return head + b"\xdd" + count.to_bytes(4, "big") + item * count
+
+
+def long_lists(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
+    """Send lists of millions of tiny items, also with an API key that has no right to do so."""
+    queue = target.queue("lists")
+    own = target.api_key("lists", Grant(right="admin", queues=queue))
+    foreign = target.api_key("stranger", Grant(right="consume", queues="nothing-here"))
+    begin()
+    tries = [
+        ("queue/enqueue", _listing(queue, "messages", b"\x80", 4 * _MIB), MSGPACK, own),
+        ("queue/enqueue", _listing(queue, "messages", b"\x80", _BODY_BYTES), MSGPACK, own),
+        ("queue/ack", _listing(queue, "receipts", _RECEIPT, _BODY_BYTES), MSGPACK, own),
+        ("queue/cancel", _listing(queue, "ids", b"\xa1a", _BODY_BYTES), MSGPACK, own),
+        ("queue/enqueue", _json(queue, _MIB), JSON, own),
+        ("queue/enqueue", _json(queue, _BODY_BYTES), JSON, own),
+    ]
+    if target.has_keys:
+        tries.append(("queue/enqueue", _listing(queue, "messages", b"\x80", _BODY_BYTES), MSGPACK, foreign))
+        tries.append(("queue/enqueue", _listing(queue, "messages", b"\x80", _BODY_BYTES), MSGPACK, None))
+    answers = [target.post(path, body, api_key=key, content_type=kind) for path, body, kind, key in tries]
+    taken = sum(answer.is_success for answer in answers)
+    return Outcome(len(tries), len(tries) - taken, f"{taken} requests were accepted" if taken else "")
+
+
+def _json(queue: str, size: int) -> bytes:
+    return b'{"queue":"%s","messages":[%s{}]}' % (queue.encode(), b"{}," * (size // 3))
+
+
+def unread_stream(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
+    """Ask for everything on a stream, and read nothing."""
+    queue, api_key = _filled(target, "unread-stream")
+    begin()
+    with ExitStack() as stack:
+        for _ in range(4):
+            stream = stack.enter_context(target.stream(api_key))
+            stream.send(msgspec.msgpack.encode([0, 1, "consume", {"queue": queue, "credit": 10_000}]))
+            stack.callback(stream.socket.shutdown, socket.SHUT_RDWR)  # a close would read what is left
+        pause(_UNREAD_S)
+    return Outcome(4)
+
+
+def unread_answers(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
+    """Ask for the same large answer many times, and read nothing."""
+    queue, api_key = _filled(target, "unread-answers")
+    body = msgspec.json.encode({"queue": queue, "count": _WAITING, "with_body": True})
+    authorization = "" if api_key is None else f"Authorization: Bearer {api_key}\r\n"
+    host = target.address.host
+    head = f"POST /v1/queue/peek HTTP/1.1\r\nHost: {host}\r\nContent-Type: {JSON}\r\n{authorization}"
+    begin()
+    with ExitStack() as stack:
+        for _ in range(20):
+            connection = stack.enter_context(target.address.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        pause(_UNREAD_S)
+    return Outcome(20)
+
+
+def _filled(target: AttackedServer, name: str) -> tuple[str, str | None]:
+    """Return a queue with large messages, and an API key of its consumer."""
+    queue = target.queue(name)
+    for _ in range(_WAITING // 10):
+        target.admin.enqueue_many(queue, [NewMessage(payload=_PAYLOAD)] * 10)
+    return queue, target.api_key(name, Grant(right="consume", queues=queue))
+
+
+def forged_node(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
+    """Pretend to be a node of the cluster, with long names that a node would have to remember."""
+    queue = target.queue("forged")
+    api_key = target.api_key("forged", Grant(right="consume", queues=queue))
+    body = {"queue": queue, "receipts": [{"id": "0000000000000001", "token": 1}]}
+    tries = 1_000
+    begin()
+    for at in range(tries):
+        name = f"{at:06}" + "n" * 50_000
+        target.post(
+            "queue/nack", body, api_key=api_key, headers={"x-fairlane-forwarded": "1", "x-fairlane-lease": name}
+        )
+    return Outcome(tries)
+
+
+def grpc_without_key(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
+    """Send large gRPC messages without an API key."""
+    if target.grpc is None:
+        return Outcome(skipped="no gRPC address")
+    grpc = import_module("grpc")
+
+    tries = 12
+    begin()
+    with grpc.insecure_channel(target.grpc, options=[("grpc.max_send_message_length", -1)]) as channel:
+        call = channel.unary_unary("/fairlane.v1.Broker/Enqueue", lambda body: body, lambda body: body)
+        with ThreadPoolExecutor(tries) as pool:
+            refused = sum(pool.map(lambda _: _is_refused(call, grpc.RpcError), range(tries)))
+    return Outcome(tries, refused, "" if refused == tries else "a message without an API key was accepted")
+
+
+def _is_refused(call: Callable[[bytes], object], error: type[Exception]) -> bool:
+    try:
+        call(b"\n" + b"\x80\x80\x80\x0b" + b"q" * (22 * _MIB))
+    except error:
+        return True
+    return False
+
+
+ATTACKS: Final = (
+    Attack("C1", "lists of millions of tiny items", long_lists),
+    Attack("M2", "a stream that reads nothing", unread_stream),
+    Attack("M2b", "large answers that are never read", unread_answers),
+    Attack("M3", "forged headers of a node", forged_node),
+    Attack("M4", "large gRPC messages without an API key", grpc_without_key, needs_keys=True),
+)
