@@ -3,10 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := -m pip install --quiet --disable-pip-version-check
+UV := uv==0.13.7  # resolves the lock file
+CYCLONEDX := cyclonedx-bom==7.5.0  # writes the SBOM
 INSIDE := tests/architecture tests/unit tests/property tests/contract  # suites that run in the test process
 PYTEST := $(BIN)/pytest -m "not long" --numprocesses 3 --dist loadfile  # most tests wait more than they compute
 
-.PHONY: help setup demo demo-cluster dashboard screenshots test test-wheel test-versions test-long lint docs tidy bench clean
+.PHONY: help setup demo demo-cluster dashboard screenshots test test-wheel test-versions test-long lint docs tidy bench lock sbom clean
 
 help:
 	@echo "make demo           show a noisy neighbour in the browser, a crash and a Spark report in the terminal"
@@ -19,15 +22,32 @@ help:
 	@echo "make tidy           record tidiness counts that have shrunk"
 	@echo "make bench          run the benchmarks"
 	@echo "make screenshots    update the dashboard pictures in docs/images (needs Chromium)"
-	@echo "make setup          create .venv only"
+	@echo "make setup          create .venv only, from lock.txt with hashes"
+	@echo "make lock           resolve lock.txt after a change of dependencies; ARGS=--upgrade takes newer versions"
+	@echo "make sbom           write sbom.cdx.json, a CycloneDX bill of materials, from lock.txt"
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml lock.txt
 	@echo "Setting up $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@$(BIN)/python $(PIP) --require-hashes --requirement lock.txt
+	@$(BIN)/python $(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# 3.11.5 is the oldest Python that every developer tool supports. Versions that are in the file already are kept.
+lock:
+	@$(PYTHON) -m venv $(VENV)-lock
+	@$(VENV)-lock/bin/python $(PIP) $(UV)
+	@$(VENV)-lock/bin/uv pip compile --quiet pyproject.toml --extra dev --universal --python-version 3.11.5 \
+		--generate-hashes --no-annotate --no-emit-index-url --custom-compile-command "make lock" \
+		--output-file lock.txt $(ARGS)
+
+sbom:
+	@$(PYTHON) -m venv $(VENV)-sbom
+	@$(VENV)-sbom/bin/python $(PIP) $(CYCLONEDX)
+	@$(VENV)-sbom/bin/cyclonedx-py requirements lock.txt --pyproject pyproject.toml --output-reproducible \
+		--output-format JSON --output-file sbom.cdx.json
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py

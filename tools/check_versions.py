@@ -8,6 +8,7 @@ The supported versions are the classifiers of pyproject.toml. Versions without a
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import re
 import shutil
@@ -75,13 +76,13 @@ def run(*command: str | Path) -> None:
     subprocess.run(command, check=True, cwd=ROOT)
 
 
-def install(python: Path, folder: Path, *requirements: str) -> Path:
-    """Create an environment in a folder, install into it, and return its interpreter."""
+def install(python: Path, folder: Path, *installations: tuple[str, ...]) -> Path:
+    """Create an environment in a folder, run ``pip install`` there for each installation, return its interpreter."""
     inside = folder / "bin" / "python"
     if not inside.exists():
         run(python, "-m", "venv", folder)
-    pip = (inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    run(*pip, "--constraint", "constraints.txt", *requirements)
+    for arguments in installations:
+        run(inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
     return inside
 
 
@@ -89,12 +90,17 @@ def smoke(pythons: dict[str, Path]) -> None:
     """Build the wheel and try it on each interpreter."""
     with tempfile.TemporaryDirectory() as folder:
         pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps")
-        run(*pip, "--wheel-dir", folder, ".")
+        run(*pip, "--no-build-isolation", "--wheel-dir", folder, ".")
         [wheel] = Path(folder).glob("*.whl")
         print(f"wheel: {wheel.name}, {wheel.stat().st_size / 1024:.0f} KiB")
+        requirement = Path(folder) / "requirement.txt"
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        requirement.write_text(f"{wheel}[server] --hash=sha256:{digest}\n")  # pip checks hashes of all or of none
         for version, python in pythons.items():
             began = monotonic()
-            inside = install(python, Path(folder) / version, f"{wheel}[server]")
+            inside = install(
+                python, Path(folder) / version, ("--constraint", "lock.txt", "--requirement", str(requirement))
+            )
             run(inside, "-I", "-W", "error", "-c", SMOKE)
             run(inside.with_name("fairlane"), "--version")
             print(f"Python {version}: wheel installed, imported and used in {monotonic() - began:.0f} s", flush=True)
@@ -104,7 +110,12 @@ def suites(pythons: dict[str, Path]) -> None:
     """Run the in-process tests on each interpreter, in environments that are kept for the next time."""
     for version, python in pythons.items():
         began = monotonic()
-        inside = install(python, ROOT / f".venv-{version}", "--editable", ".[dev]")
+        inside = install(
+            python,
+            ROOT / f".venv-{version}",
+            ("--require-hashes", "--requirement", "lock.txt"),
+            ("--no-deps", "--no-build-isolation", "--editable", "."),
+        )
         run(inside, "-m", "pytest", "-q", "-m", "not long", "--numprocesses", "2", "--dist", "loadfile", *SUITES)
         print(f"Python {version}: passed in {monotonic() - began:.0f} s", flush=True)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from golden.eras import Maker
 from golden.picture import picture_of
 
-from fairlane.adapters.rocksdb.database import FORMAT_VERSION
+from fairlane.adapters.rocksdb.folder import FORMAT_VERSION
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
 SIZE_MAX = 200_000

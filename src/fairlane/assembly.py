@@ -20,7 +20,7 @@ from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.adapters.rocksdb.store import RocksDbStore
 from fairlane.adapters.shared.ownership import HEARTBEAT_TIMEOUT_MS, Ownership
 from fairlane.adapters.store_url import NAMESPACE, StoreUrl, group_url, is_url, parse_store_url, shown_url
-from fairlane.adapters.system import SystemClock, SystemEntropy
+from fairlane.adapters.system import SystemClock, SystemDisk, SystemEntropy
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.frontends.threads import Broker
@@ -183,6 +183,7 @@ def _engine(config: BrokerConfig, *, is_shared: bool = False, counts_from: int =
         hooks=open_hooks(config_value, config.hooks),
         clock=SystemClock(),
         entropy=SystemEntropy(),
+        disk=None if config.path is None or is_url(str(config.path)) else SystemDisk(Path(config.path)),
         settings=config.settings,
         reopens=not is_shared,
     )

@@ -323,6 +323,13 @@ class Disconnected(UnavailableError):
     remedy = "Send the request again; give an enqueue a dedup id so that it counts once."
 
 
+class NodeInsecure(UnavailableError):
+    """The node that owns the queue does not use TLS, and this node sends no API key in clear text. Nothing was done."""
+
+    code = "node_insecure"
+    remedy = "Set up TLS for every node of the cluster, so that each advertises an https address."
+
+
 class QueueFull(UnavailableError):
     """The queue has reached its limit of messages or bytes. The message was not enqueued."""
 
@@ -368,6 +375,13 @@ class StoreFailed(UnavailableError):
     )
 
 
+class StoreFull(UnavailableError):
+    """The disk of the store is almost full. Nothing was changed; messages can still be leased and acknowledged."""
+
+    code = "store_full"
+    remedy = "Consume messages or free disk space, then send the request again; the broker needs no restart."
+
+
 class StoreLocked(UnavailableError):
     """Another broker has the store open, in this process or in another one."""
 
@@ -386,7 +400,20 @@ class StoreCorrupt(UnavailableError):
     """The store contains data that cannot be read, or that an incompatible version wrote."""
 
     code = "store_corrupt"
-    remedy = "Restore a backup, or open the store with the version that wrote it."
+    remedy = (
+        "Restore a backup, or open the store with the version that wrote it. "
+        "`fairlane store check` says what is affected."
+    )
+
+
+class StoreDamaged(StoreCorrupt):
+    """The store in a folder has lost data, or parts of it are unreadable. It was not opened, and not changed."""
+
+    code = "store_damaged"
+    remedy = (
+        "Run `fairlane store check FOLDER` to see what is affected. "
+        "Then restore a backup, or run `fairlane store repair FOLDER` to go on without it."
+    )
 
 
 class KeyFull(UnavailableError):

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from fairlane.broker.engine import recovery
+from fairlane.broker.steady_time import BrokerTime
 from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.core import apply as apply_module
 from fairlane.core import queue_schedule as queue_schedule_module
+from fairlane.core.apply import apply, messages
 from fairlane.core.apply import journal as apply_journal
-from fairlane.core.apply import messages
-from fairlane.core.decide import claims, leases, staging
+from fairlane.core.commands import Open
+from fairlane.core.decide import DECIDERS, claims, leases, staging
+from fairlane.core.decision import Decision
 from fairlane.core.ledger import Message
 from fairlane.core.schedule import Schedule
-from fairlane.journal.records import Staged
+from fairlane.journal import codec
+from fairlane.journal.records import Opened, Staged
 from fairlane.model.message import Receipt
 from fairlane.model.names import number_of
 from fairlane.scheduler.buckets import Bucket
@@ -62,6 +68,28 @@ class ForgetfulDisk(SimulatedDisk):
 def forget_to_sync(patch: pytest.MonkeyPatch) -> None:
     """Answered commits are lost in the next crash."""
     patch.setattr(Simulation, "disk_type", ForgetfulDisk)
+
+
+def forget_to_skip_reserved_sequences(patch: pytest.MonkeyPatch) -> None:
+    """A broker whose store lost its end issues ids and tokens again."""
+
+    def opened(ledger: Any, command: Any, *_: Any) -> Any:
+        return Decision([Opened(ledger.next_sequence, command.built_ms)], None)
+
+    patch.setitem(DECIDERS, Open, opened)
+
+
+def forget_to_check_that_records_follow(patch: pytest.MonkeyPatch) -> None:
+    """A page that is missing is passed over, with the messages in it."""
+
+    def fold_page(ledger: Any, encoded: bytes) -> None:
+        page = codec.decode(encoded)
+        for record in page.records:
+            if record.sequence >= ledger.base:
+                with suppress(KeyError):
+                    apply(ledger, record, page.at_ms)
+
+    patch.setattr(recovery, "fold_page", fold_page)
 
 
 def forget_to_drop_a_body(patch: pytest.MonkeyPatch) -> None:
@@ -169,10 +197,24 @@ def stage_into_the_queue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Schedule, "__init__", offering)
 
 
+def follow_the_wall_clock(patch: pytest.MonkeyPatch) -> None:
+    """A clock that is set forward ends leases and deadlines that have not ended."""
+    patch.setattr(BrokerTime, "_at", lambda self, _monotonic_ms: self._clock.now_ms())
+
+
+def forget_the_jump(patch: pytest.MonkeyPatch) -> None:
+    """A clock that was wrong when the broker started leaves the broker wrong for good."""
+    patch.setattr(BrokerTime, "_look", do_nothing)
+
+
 PLANTS: list[Plant] = [
+    follow_the_wall_clock,
+    forget_the_jump,
     forget_to_release_a_cap,
     forget_to_fence,
     forget_to_sync,
+    forget_to_skip_reserved_sequences,
+    forget_to_check_that_records_follow,
     forget_to_drop_a_body,
     forget_to_note_a_failure,
     forget_to_take_a_token,

@@ -30,6 +30,9 @@ def test_the_seeds_reach_what_they_are_meant_to_reach() -> None:
     died = {point for summary in summaries for point in summary.crashes}
     assert struck == {"before_write", "after_write", "full", "sync", "read", "recover"}
     assert died == {"before_write", "before_sync", "after_sync", "while_answering", "in_recovery"}
+    damaged = {outcome for summary in summaries for outcome in summary.damaged}
+    refused = {"flipped_page:refused", "missing_page:refused"}
+    assert damaged >= refused | {"flipped_body:opened", "missing_body:opened", "lost_end:opened"}
     assert sum(summary.carried for summary in summaries) > 50
     assert sum(summary.claims for summary in summaries) > 50
     assert sum(summary.published for summary in summaries) > 50

@@ -32,7 +32,6 @@ from fairlane.errors import FairlaneError, MessageNotFound
 from fairlane.model.message import Delivery, MessageView, NewMessage, Receipt
 from fairlane.model.names import number_of
 from fairlane.model.policy import QueuePolicy
-from fairlane.ports.clock import Clock
 
 QUEUES = ("orders", "shipping")
 ALL_QUEUES = tuple(name for queue in QUEUES for name in (queue, f"{queue}.dlq"))
@@ -78,14 +77,14 @@ class CallLog:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._numbers = itertools.count(1)
-        self._clock: Clock = SystemClock()
+        self._now_ms = SystemClock().now_ms
 
-    def follow(self, clock: Clock) -> None:
-        """Use another clock: leases end by the broker's time, which is ahead of a clock that was set back."""
-        self._clock = clock
+    def follow(self, engine: Engine) -> None:
+        """Use the time of a broker: leases end by that, and not by the wall clock."""
+        self._now_ms = engine.now_ms
 
     def _write(self, **fields: Any) -> None:
-        os.write(self._file, json.dumps(fields | {"ms": self._clock.now_ms()}).encode() + b"\n")
+        os.write(self._file, json.dumps(fields | {"ms": self._now_ms()}).encode() + b"\n")
 
     def call(self, verb: str, ask: Callable[[], Fields], **asked: Any) -> Fields:
         """Make a call, with a line before and one after; an error is an answer too."""
@@ -119,8 +118,8 @@ class Hand:
         return f"{self._name}-{next(self._numbers)}"
 
     def message(self, name: str, *, dedup_id: str | None, delay_ms: int = 0) -> NewMessage:
-        """Return the message of a name."""
-        tenant = self.chance.choice(TENANTS)
+        """Return the message of a name, which always has the same tenant: dedup ids are those of a tenant."""
+        tenant = random.Random(name).choice(TENANTS)
         return NewMessage(payload=payload_of(name), fairness_key=tenant, dedup_id=dedup_id, delay_ms=delay_ms)
 
     # -------------------------------------------------------------------------------------------------------- producing
@@ -234,7 +233,8 @@ class Hand:
             messages = []
             for view in itertools.chain.from_iterable(found):
                 state, etag = (None, None) if view.state_etag is None else self._state_of(view)
-                token = self._broker._engine.ledger.token_of(view.queue, number_of(view.id))  # no view shows it
+                # No view shows the token, and the ledger has 0 for a message that is not leased.
+                token = self._broker._engine.ledger.token_of(view.queue, number_of(view.id)) or None
                 messages.append([view.id, view.queue, name_in(view.payload), token, state, etag])
             return {"messages": messages, "config": self._broker.list_config("life:")}
 

@@ -12,12 +12,14 @@ import pytest
 
 from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.adapters.memory.store import MemoryStore
+from fairlane.adapters.rocksdb.store import RocksDbStore
 from fairlane.adapters.system import SystemClock, SystemEntropy
 from fairlane.assembly import BrokerConfig, open_broker
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.threads import Broker
-from fairlane.errors import FairlaneError, StoreFailed
+from fairlane.errors import FairlaneError, StoreFailed, StoreFull
 from fairlane.model.message import Delivery, NewMessage
+from tests.kit.waiting import wait_until
 
 DISK_BYTES = 24 << 20
 PAYLOAD_BYTES = 20_000
@@ -77,21 +79,28 @@ def disk(tmp_path: Path) -> Iterator[TinyDisk]:
 
 
 def opened(disk: TinyDisk) -> Broker:
-    return open_broker(BrokerConfig(path=disk.store))
+    """Open a broker without a reserve, so that the disk gets full to the last byte."""
+    engine = Engine(
+        RocksDbStore(disk.store), hooks=LuaHooks(lambda _key: None), clock=SystemClock(), entropy=SystemEntropy()
+    )
+    engine.open()
+    return Broker(engine)
 
 
 def payload_of(number: int, size: int) -> bytes:
     return f"{number:08}".encode() * (size // 8)
 
 
-def fill(broker: Broker, *, size: int = PAYLOAD_BYTES, first: int = 0) -> tuple[dict[str, int], StoreFailed]:
+def fill(
+    broker: Broker, *, size: int = PAYLOAD_BYTES, first: int = 0
+) -> tuple[dict[str, int], StoreFailed | StoreFull]:
     """Enqueue until the store fails; return what was acknowledged, by id, and how it failed."""
     acknowledged: dict[str, int] = {}
     for number in range(first, first + MESSAGES_MAX):
         try:
             message = NewMessage(payload=payload_of(number, size), dedup_id=f"message-{number}")
             acknowledged[broker.enqueue("orders", message)] = number
-        except StoreFailed as failure:
+        except (StoreFailed, StoreFull) as failure:
             return acknowledged, failure
     raise AssertionError("The disk is not as small as it should be.")
 
@@ -193,6 +202,33 @@ def test_a_store_that_was_full_opens_again(disk: TinyDisk) -> None:
     disk.unload()
     with opened(disk) as broker:
         assert acknowledged.keys() <= {view.id for view in broker.peek("orders", 10_000)}
+
+
+def test_a_full_disk_can_be_drained(disk: TinyDisk) -> None:
+    """With the reserve, enqueues are refused, everything can be leased and acked, and enqueues then work again."""
+    disk.load(BALLAST_BYTES)
+    with open_broker(BrokerConfig(path=disk.store)) as broker:
+        broker.create_queue("orders")
+        acknowledged, failure = fill(broker)
+        assert isinstance(failure, StoreFull)
+        assert "less than the reserve of 3.0 MiB (disk_reserve_bytes)" in failure.cause
+        assert len(acknowledged) > 50
+        deliveries = leased(broker)
+        assert [delivery.id for delivery in deliveries] == list(acknowledged)
+        for delivery in deliveries:
+            broker.ack(delivery)
+        assert broker.queue("orders").waiting == 0
+        disk.unload()
+        wait_until(lambda: is_taken(broker), what="an enqueue is accepted")
+
+
+def is_taken(broker: Broker) -> bool:
+    """Return whether the broker accepts an enqueue."""
+    try:
+        broker.enqueue("orders", b"after")
+    except StoreFull:
+        return False
+    return True
 
 
 class Stubborn(MemoryStore):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fairlane.adapters.rocksdb.database import FORMAT_VERSION
+from fairlane.adapters.rocksdb.folder import FORMAT_VERSION
 from fairlane.journal import records
 from fairlane.model.policy import QueuePolicy
 from golden.eras import Maker

@@ -40,6 +40,7 @@ class NumberedStore:
             first=extent.first + self._first,
             base=extent.base + self._first,
             next_sequence=extent.next_sequence + self._first,
+            reserved=extent.reserved + self._first if extent.reserved else 0,
         )
 
     def write(self, commit: Commit) -> None:

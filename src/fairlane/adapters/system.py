@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
+from pathlib import Path
+from typing import Final
 
 _MS_NS = 1_000_000
+_MONOTONIC: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""The monotonic clock that also counts while the machine sleeps: leases end during that time as during any other.
+
+On Linux that is CLOCK_BOOTTIME; on macOS CLOCK_MONOTONIC does it, unlike ``time.monotonic``.
+"""
 
 
 class SystemClock:
-    """A ``Clock`` that reads the time of day from the operating system."""
+    """A ``Clock`` that reads the time of day and the time since the start from the operating system."""
 
     def now_ms(self) -> int:
         """Return UTC in whole milliseconds."""
         return time.time_ns() // _MS_NS
+
+    def monotonic_ms(self) -> int:
+        """Return the time since the machine was started in whole milliseconds, sleep included."""
+        return time.clock_gettime_ns(_MONOTONIC) // _MS_NS
+
+
+class SystemDisk:
+    """A ``Disk``: the file system that a folder is on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def free_bytes(self) -> int:
+        """Return how many bytes can still be written."""
+        return shutil.disk_usage(self._folder).free
+
+    def total_bytes(self) -> int:
+        """Return the size of the file system."""
+        return shutil.disk_usage(self._folder).total
 
 
 class SystemEntropy:

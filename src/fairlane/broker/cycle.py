@@ -29,6 +29,7 @@ class Cycle:
     Attributes:
         now_ms: the one instant of the cycle; time does not pass within it.
         sequence: the sequence of its first record.
+        skipped: how many sequences it skips, since they may have been issued before; they are no events.
         dropped: the chunks and workflow states whose last message is gone.
         reads: questions about the present, answered after everything else.
         claims: the claims for which messages are yet to be picked.
@@ -50,6 +51,7 @@ class Cycle:
     claims: list[Call] = field(default_factory=list)
     begun: list[AttachedConsumer] = field(default_factory=list)
     ended: list[AttachedConsumer] = field(default_factory=list)
+    skipped: int = 0
     handed_out: int = 0
     checked: int = 0
     current: Submission | None = None

@@ -19,6 +19,7 @@ class Settings:
         payload_bytes_max: the largest payload accepted.
         waiting_max: how many messages all queues together may hold; None for no limit.
         waiting_bytes_max: how many bytes of payload they may hold; None for no limit.
+        disk_reserve_bytes: how many bytes of the disk new messages may not use; an eighth of the disk if that is less.
         waiters_max: how many consumers may wait at the same time.
         cache_bytes_max: how many bytes of bodies are kept in memory.
         answer_bytes_max: how many bytes of payload one lease or peek returns, about: the last message may exceed it.
@@ -31,8 +32,9 @@ class Settings:
     """
 
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
-    waiting_max: int | None = None
-    waiting_bytes_max: int | None = None
+    waiting_max: int | None = 4_000_000  # 1.8 to 4.2 GB of memory
+    waiting_bytes_max: int | None = 256 * 1024 * _MEBIBYTE
+    disk_reserve_bytes: int = 256 * _MEBIBYTE
     waiters_max: int = 4096
     cache_bytes_max: int = 64 * _MEBIBYTE
     answer_bytes_max: int = 64 * _MEBIBYTE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,14 +12,11 @@ from fairlane.cli.errors import REFUSED, Quit, report_facts
 from fairlane.cli.formatting import duration
 from fairlane.cli.output import Table
 from fairlane.cli.parameters import PAIR
-from fairlane.cli.session import Session, pass_session
+from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.errors import HookInvalid
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.model.message import key_text
 from fairlane.model.views import HookTrial
-
-if TYPE_CHECKING:
-    from fairlane.cli.session import Broker
 
 
 @click.group(name="hook")

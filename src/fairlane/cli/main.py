@@ -24,6 +24,7 @@ SECTIONS = {
         "serve": ("serve", "Run a server."),
         "key": ("api_keys", "Create, list and revoke API keys."),
         "config": ("config", "Set, get and list config values; check a server's settings."),
+        "store": ("store", "Check and repair a store that no server has open."),
         "cluster": ("cluster", "Show the nodes of a cluster, move and split queues, and drain nodes."),
     },
     "Worker": {
@@ -61,8 +62,8 @@ SECTIONS = {
         "pipeline": ("data.pipeline", "Turn the journal into tables with Spark: usage, waits, fairness, failures."),
         "whatif": ("data.whatif", "Replay an exported journal under other settings."),
         "advise": ("data.advise", "Find the settings that would have met targets at the least cost to others."),
-        "backfill": ("data.backfill", "Enqueue the rows of files or of a table, each once."),
-        "archive": ("data.archive", "Archive finished days of the journal and of acknowledged messages as Parquet."),
+        "backfill": ("data.bulk", "Enqueue the rows of files or of a table, each once."),
+        "archive": ("data.bulk", "Archive finished days of the journal and of acknowledged messages as Parquet."),
         "report": ("data.reports", "Write a report of waits and their causes."),
     },
     "Any verb": {

@@ -121,9 +121,15 @@ class Unstage(Command[None]):
 
 @dataclass(slots=True, kw_only=True)
 class Open(Command[None]):
-    """Record that the schedule was built again, and when."""
+    """Record that the schedule was built again, and when.
+
+    Attributes:
+        built_ms: when that was.
+        reserved: sequences before it may have been issued already, and are skipped.
+    """
 
     built_ms: int = 0
+    reserved: int = 0
 
 
 @dataclass(slots=True, kw_only=True)

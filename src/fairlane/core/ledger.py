@@ -350,16 +350,24 @@ class Ledger:
         """What the sequences of this journal begin after."""
         return self.partition << NUMBER_BITS
 
-    def limits_waiting_in(self, queue: Queue) -> bool:
-        """Return whether anything limits what may wait in a queue: its policy, or the broker as a whole."""
+    def may_be_full(self, queue: Queue, count: int) -> bool:
+        """Return whether a limit of the queue or of the broker may refuse one of ``count`` new messages.
+
+        If not, there is no need to look at each of them. Bytes are judged by the largest payload allowed.
+        """
         policy, limits = queue.policy, self.limits
-        return not (
-            policy.waiting_max is None
-            and policy.waiting_bytes_max is None
-            and policy.key_waiting_max is None
-            and policy.key_waiting_bytes_max is None
-            and limits.waiting_max is None
-            and limits.waiting_bytes_max is None
+        size = count * limits.payload_bytes_max
+        held = count + len(queue.messages) + len(queue.staged)
+        return (
+            policy.key_waiting_max is not None
+            or policy.key_waiting_bytes_max is not None
+            or (policy.waiting_max is not None and held > policy.waiting_max)
+            or (limits.waiting_max is not None and self.messages + count > limits.waiting_max)
+            or (
+                policy.waiting_bytes_max is not None
+                and queue.size + queue.staged_size + size > policy.waiting_bytes_max
+            )
+            or (limits.waiting_bytes_max is not None and self.size + size > limits.waiting_bytes_max)
         )
 
     def settle_base(self) -> int:

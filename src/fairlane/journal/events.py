@@ -4,8 +4,9 @@ A record describes many messages at once and leaves out defaults, which suits a 
 of a record becomes a row with defaults filled in, so that a row means the same whatever it was decided together with.
 Columns that a kind does not use are null; ``journal/schema.py`` defines them.
 
-``Carried`` and ``Baseline`` repeat earlier records for recovery. They give no events, so the sequence numbers they take
-are missing in the table: a missing number does not mean that something is lost.
+``Carried`` and ``Baseline`` repeat earlier records for recovery, and ``Skipped`` only uses up numbers. They give no
+events, so the sequence numbers they take are missing in the table: a missing number does not mean that something is
+lost.
 """
 
 from __future__ import annotations

@@ -299,6 +299,17 @@ class Opened(Record, tag="opened"):
     """The instant from which on the buckets fill."""
 
 
+class Skipped(Record, tag="skipped"):
+    """Sequence numbers that are never used: they may have been issued before, by a broker whose commits were lost."""
+
+    numbers: int
+
+    @property
+    def count(self) -> int:
+        """All that are skipped."""
+        return self.numbers
+
+
 class Sealed(Record, tag="sealed"):
     """A segment of the journal is complete, up to and without ``sequence``."""
 
@@ -478,6 +489,7 @@ AnyRecord: TypeAlias = (
     | SinkSet
     | SinkRemoved
     | Opened
+    | Skipped
     | Sealed
     | Trimmed
     | Carried

@@ -6,7 +6,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A wall clock. It may jump in both directions; the broker derives a time that never goes backwards."""
+    """A wall clock, which may jump in both directions, and a monotonic clock, which measures durations.
+
+    ``fairlane.broker.steady_time`` derives the broker's time from both.
+    """
 
     def now_ms(self) -> int:
         """Return UTC in milliseconds."""
+
+    def monotonic_ms(self) -> int:
+        """Return the milliseconds since some fixed instant; never fewer than before, and no jump changes them."""

@@ -57,11 +57,14 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         first: the sequence of the first page that is kept; ``next_sequence`` if none is.
         base: where recovery begins, according to the last commit; 1 in a new store.
         next_sequence: where the next commit begins; 1 in a new store.
+        reserved: sequences before it may have been issued, though the store does not hold them, and must not be issued
+            again: the store was not closed, or has lost its end. 0 if there are none such.
     """
 
     first: int
     base: int
     next_sequence: int
+    reserved: int = 0
 
 
 class Store(Protocol):

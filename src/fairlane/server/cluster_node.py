@@ -13,6 +13,7 @@ from typing import Final
 
 from fairlane import __version__
 from fairlane.assembly import AsyncBroker, BrokerConfig, SystemClock, group_url, open_board, open_group, open_hooks
+from fairlane.broker.steady_time import BrokerTime
 from fairlane.cluster.cluster_verbs import SPECIAL
 from fairlane.cluster.gateway import ClusterGateway
 from fairlane.cluster.groups import Groups
@@ -51,7 +52,7 @@ async def joined(settings: ServerSettings, address: str) -> AsyncIterator[Node]:
         groups_max=settings.groups_max,
         version=__version__,
     )
-    groups = Groups(node=name, clock_ms=SystemClock().now_ms)
+    groups = Groups(node=name, clock_ms=BrokerTime(SystemClock()).advance)
     node = Node(open_board(settings.store or ""), groups, opens=partial(_open_group, settings), terms=terms)
     try:
         await node.join()
@@ -72,7 +73,7 @@ async def _open_group(settings: ServerSettings, group: str) -> AsyncBroker:
 @asynccontextmanager
 async def opened_gateway(node: Node, settings: ServerSettings) -> AsyncIterator[ClusterGateway]:
     """Open the gateway of a node for as long as the context lasts."""
-    peers = Peers(node.terms.name, tls=_tls(settings), frame_bytes_max=settings.limits.body_bytes_max)
+    peers = Peers(node.proofs().for_node_at, tls=_tls(settings), frame_bytes_max=settings.limits.body_bytes_max)
 
     def config_value(key: str) -> str | None:
         return node.board.view.config.get(key)

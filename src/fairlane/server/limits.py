@@ -32,6 +32,10 @@ class CallLimits:
         body_timeout_ms: how often the rate of a body is checked; a body without progress ends after this time.
         body_bytes_per_second_min: the lowest rate at which a body may arrive.
         handshake_timeout_ms: how long a TLS handshake may take.
+        auth_failures_per_second: requests without a valid API key that are answered per second for one address, and ten
+            times as many at once. Beyond that its requests on new connections are refused before the key is looked up.
+        refusals_logged_per_second: refused requests of one address that are logged per second, and ten times as many at
+            once. Others are counted and summed up.
         idle_timeout_ms: how long a connection may be open between two requests.
         wait_ms_max: how long a request over HTTP or gRPC may wait for messages or capacity.
         requests_per_second: requests that one caller may make per second, counted by its API key, or by its address
@@ -52,6 +56,8 @@ class CallLimits:
     body_bytes_per_second_min: int = 1024
     handshake_timeout_ms: int = 10_000
     idle_timeout_ms: int = 75_000
+    auth_failures_per_second: int = 10
+    refusals_logged_per_second: int = 10
     wait_ms_max: int = 60_000
     requests_per_second: int | None = None
     requests_burst: int | None = None

@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import socket
+import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import replace
@@ -25,16 +26,19 @@ from fairlane.assembly import BrokerConfig, open_async_broker
 from fairlane.cluster.gateway import ClusterGateway
 from fairlane.cluster.node import Node
 from fairlane.errors import InvalidArgument
+from fairlane.files import restrict, write_secret
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.local import LocalGateway
 from fairlane.gateway.protocol import Gateway
+from fairlane.logs import set_up_logs
+from fairlane.server.addresses import networks_of
 from fairlane.server.api_keys import ApiKeys
 from fairlane.server.cluster_node import hand_over, joined, opened_gateway, share_api_keys
 from fairlane.server.context import ServerContext
 from fairlane.server.descriptors import fit
 from fairlane.server.http_server import HttpServer
 from fairlane.server.listener import address_of, listen, print_banner
-from fairlane.server.logs import set_up_logs
+from fairlane.server.origins import ANY_ADDRESS
 from fairlane.server.settings import MEMORY, ServerSettings, check, check_tls
 from fairlane.server.shutdown import drain
 from fairlane.server.tracing.spans import Spans
@@ -59,8 +63,19 @@ def serve(settings: ServerSettings, *, echo: Callable[[str], None] | None = None
     check(settings)
     check_tls(settings)
     set_up_logs(settings.log_format, settings.log_level)
+    os.umask(0o077)  # for RocksDB's files, too: messages and keys are for the owner of the process alone
+    _protect_secrets(settings)
     _keep_memory()
     _run(_serve(settings, echo if echo is not None else _print))
+
+
+def _protect_secrets(settings: ServerSettings) -> None:
+    """Take away other users' access to the file of the first API key, and warn of a TLS key that everybody can read."""
+    first_key = Path(settings.data).expanduser() / FIRST_KEY_FILE
+    if first_key.is_file() and not first_key.is_symlink() and restrict(first_key):
+        _log.warning("Other users could read %s. Replace this API key: create another, then revoke it.", first_key)
+    if settings.tls_key is not None and Path(settings.tls_key).stat().st_mode & stat.S_IROTH:
+        _log.warning("Every user of this machine can read the TLS key %s. Run: chmod o= %s", *[settings.tls_key] * 2)
 
 
 def _keep_memory() -> None:
@@ -178,17 +193,29 @@ async def _server_context(gateway: Gateway, settings: ServerSettings, echo: Call
     await keys.load()
     if keys.is_required and not len(keys):
         await _create_first_key(keys, settings, echo)
-    names = {settings.host.lower(), urlsplit(settings.advertise or "").hostname or settings.host.lower()}
-    hosts = _LOOPBACK_NAMES | names if settings.is_loopback else None
     return ServerContext(
         gateway,
         api_keys=keys,
         limits=settings.limits,
-        hosts=hosts,
+        hosts=_hosts_of(settings),
+        trusted_proxies=networks_of(settings.trusted_proxies, "trusted_proxies"),
         reports=_reports_of(settings),
         metrics_queues_max=settings.metrics_queues_max,
         metrics_keys_max=settings.metrics_keys_max,
     )
+
+
+def _hosts_of(settings: ServerSettings) -> frozenset[str] | None:
+    """Return the names that requests may give in ``Host`` while authentication is disabled; None for any."""
+    named = {name.strip().lower() for name in (settings.allowed_hosts or "").split(",") if name.strip()}
+    if "*" in named:
+        return None
+    hosts = _LOOPBACK_NAMES | named | {settings.host.lower()}
+    if settings.advertise is not None:
+        hosts |= {urlsplit(settings.advertise).hostname or ""}
+    if not settings.is_loopback:  # other sites can have no name that is an address
+        hosts |= {ANY_ADDRESS, socket.gethostname().lower()}
+    return hosts
 
 
 async def _create_first_key(keys: ApiKeys, settings: ServerSettings, echo: Callable[[str], None]) -> None:
@@ -203,8 +230,7 @@ async def _create_first_key(keys: ApiKeys, settings: ServerSettings, echo: Calla
 def _write_secret(folder: Path, key: str) -> Path:
     file = folder.expanduser() / FIRST_KEY_FILE
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:
-        written.write(key + "\n")
+    write_secret(file, key + "\n")
     return file
 
 

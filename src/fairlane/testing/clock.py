@@ -6,17 +6,33 @@ import random
 
 
 class FakeClock:
-    """A clock that moves only when a test moves it, forwards or backwards."""
+    """A clock that a test moves: time passes with ``advance``, and ``jump`` sets the wall clock."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
+        self._monotonic_ms = 0
 
     def now_ms(self) -> int:
-        """Return the current time of the clock."""
+        """Return the current time of the wall clock."""
         return self._now_ms
 
+    def monotonic_ms(self) -> int:
+        """Return how much time has passed."""
+        return self._monotonic_ms
+
     def advance(self, ms: int) -> None:
-        """Move the clock by a number of milliseconds; a negative number sets it back."""
+        """Move both clocks forward, as time does.
+
+        Raises:
+            ValueError: ``ms`` is negative; use ``jump`` to set the wall clock back.
+        """
+        if ms < 0:
+            raise ValueError(f"Time can't pass backwards by {ms} ms. Use jump() to set the wall clock back.")
+        self._now_ms += ms
+        self._monotonic_ms += ms
+
+    def jump(self, ms: int) -> None:
+        """Set the wall clock forward, or back by a negative number, without time passing."""
         self._now_ms += ms
 
 

@@ -14,6 +14,7 @@ from fairlane.broker.requests import Attach, AttachedConsumer, Submission
 from fairlane.broker.settings import Settings
 from fairlane.core.commands import Command
 from fairlane.model.message import Delivery
+from fairlane.ports.disk import Disk
 from fairlane.ports.entropy import Entropy
 from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Store
@@ -70,6 +71,7 @@ class SteppedBroker(AllVerbs[Delivery]):
         clock: FakeClock | None = None,
         entropy: Entropy | None = None,
         hooks: Hooks | None = None,
+        disk: Disk | None = None,
         settings: Settings | None = None,
         carry_floor: int = CARRY_FLOOR,
     ) -> None:
@@ -77,6 +79,7 @@ class SteppedBroker(AllVerbs[Delivery]):
         self.store = store if store is not None else MemoryStore()
         self._hooks = hooks if hooks is not None else LuaHooks(self._config_value)
         self._entropy = entropy if entropy is not None else SeededEntropy()
+        self._disk = disk
         self._settings = settings
         self._carry_floor = carry_floor
         self._engine = self._make_engine()
@@ -91,6 +94,7 @@ class SteppedBroker(AllVerbs[Delivery]):
             hooks=self._hooks,
             clock=self.clock,
             entropy=self._entropy,
+            disk=self._disk,
             settings=self._settings,
             carry_floor=self._carry_floor,
         )

@@ -45,6 +45,7 @@ class JournalAuditor(MessageRecords):
             r.ConfigSet: self._config_set,
             r.ReaderSet: self._reader_set,
             r.Opened: self._opened,
+            r.Skipped: self._skipped,
             r.Sealed: self._sealed,
             r.Trimmed: self._trimmed,
             r.Carried: self._carried,
@@ -122,6 +123,9 @@ class JournalAuditor(MessageRecords):
 
     def _opened(self, _record: r.Opened, _at_ms: int) -> None:
         """Do nothing: buckets start empty when the store is opened, which is before this record is written."""
+
+    def _skipped(self, _record: r.Skipped, _at_ms: int) -> None:
+        """Do nothing: the numbers are used up, which ``enter`` counts."""
 
     def _sealed(self, record: r.Sealed, _at_ms: int) -> None:
         self._books.segments.append((record.first, record.sequence, record.first_ms, record.last_ms, record.size))

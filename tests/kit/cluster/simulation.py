@@ -127,7 +127,7 @@ class ClusterSimulation(ClusterClients):
 
     def _begin(self) -> None:
         for name, clock in self._clocks.items():
-            clock.advance(self.chance.choice(_SKEWS_MS))
+            clock.jump(self.chance.choice(_SKEWS_MS))
             self._start(name)
         for queue in QUEUES:
             view = view_of(self._board.read())
@@ -152,10 +152,16 @@ class ClusterSimulation(ClusterClients):
         log.on_durable = enter_and_check
 
     def _latest_ms(self) -> int:
-        return max(clock.now_ms() for clock in self._clocks.values())
+        return max(self._times_ms())
 
     def _earliest_ms(self) -> int:
-        return min(clock.now_ms() for clock in self._clocks.values())
+        return min(self._times_ms())
+
+    def _times_ms(self) -> list[int]:
+        """Return the times of all wall clocks and of all brokers that run."""
+        nodes = [node for node in self._nodes.values() if node is not None]
+        times_ms = [group.engine.now_ms() for node in nodes for group in node.groups.values()]
+        return times_ms + [clock.now_ms() for clock in self._clocks.values()]
 
     def _start(self, name: str) -> None:
         self._counts["started"] += 1
@@ -253,7 +259,7 @@ class ClusterSimulation(ClusterClients):
         jump_ms = self.chance.choice((-60_000, -1_000, 1_000, 60_000))
         self.note(f"the clock of {name} jumps by {jump_ms} ms")
         self._counts["!jump"] += 1
-        self._clocks[name].advance(jump_ms)
+        self._clocks[name].jump(jump_ms)
 
     def _mend(self, name: str) -> None:
         self._links[name].trouble = None

@@ -9,15 +9,19 @@ from typing import Literal
 
 from fairlane.broker.engine.engine import Engine
 from fairlane.errors import FairlaneError
+from fairlane.ports.store import Store
 from fairlane.testing.clock import FakeClock, SeededEntropy
 from tests.kit.auditor.auditor import Auditor
 from tests.kit.auditor.books import Violation, violated
+from tests.kit.auditor.clock import ClockRules
+from tests.kit.simulation.damage import DAMAGES, DamagedStore, try_damaged
 from tests.kit.simulation.hooks import SimulatedHooks
 from tests.kit.simulation.operators import Everybody
 from tests.kit.simulation.store import ProcessDied, SimulatedDisk
 from tests.kit.simulation.workload import Workload
 
 _TRACE = 120
+_DAMAGED = 0.5
 _TURNS_MAX = 500
 DeathPoint = Literal["before_write", "before_sync", "after_sync", "while_answering"]
 DEATH_POINTS: tuple[DeathPoint, ...] = ("before_write", "before_sync", "after_sync", "while_answering")
@@ -55,6 +59,7 @@ class SimulatedProcess:
         self._entropy = SeededEntropy(seed)
         self.disk = self.disk_type(self.chance)
         self.auditor = Auditor(self.disk, self.now_ms)
+        self.clock_rules = ClockRules(self.clock)
         self.settings = self.workload.settings()
         self.auditor.journal.settings = self.settings
         self._carry_floor = self.workload.one_of(5, 20, 100, 100_000)
@@ -64,16 +69,18 @@ class SimulatedProcess:
         """The number of answers until the process dies; None for never."""
         self.answered = 0
         self.crashes: Counter[str] = Counter()
+        self.damaged: Counter[str] = Counter()
+        self._damage_chance = random.Random(f"damage {seed}")
         self.alarm = Alarm()
         self.engine = self._new_engine()
         self.clients = Everybody(self)
 
-    def _new_engine(self) -> Engine:
+    def _new_engine(self, store: Store | None = None) -> Engine:
         return Engine(
-            self.disk,
+            store if store is not None else self.disk,
             hooks=SimulatedHooks(),
             clock=self.clock,
-            entropy=self._entropy,
+            entropy=self._entropy if store is None else SeededEntropy(self.seed),
             settings=self.settings,
             carry_floor=self._carry_floor,
         )
@@ -126,6 +133,7 @@ class SimulatedProcess:
     def _turn(self) -> None:
         engine, death = self.engine, self.death
         turn = engine.begin()
+        self.clock_rules.check_turn(turn.now_ms)
         self._dies_at("before_write", death)
         try:
             if turn.records:
@@ -171,7 +179,16 @@ class SimulatedProcess:
                 self.note(f"  it can't open: {error!r:.80}")
             else:
                 self.disk.dies_at_page = None
+                self.clock_rules.note_start(self.auditor.books.at_ms)
+                self._try_damaged()
                 return
+
+    def _try_damaged(self) -> None:
+        """Try to start on a damaged copy of the disk now and then."""
+        chance = self._damage_chance
+        if chance.random() < _DAMAGED:
+            store = DamagedStore(self.disk.durable(), chance.choice(DAMAGES), chance)
+            try_damaged(store, self._new_engine, self.auditor, self.damaged)
 
     def move_clock(self) -> None:
         """Move the clock, to the next event or elsewhere, and sometimes jump."""
@@ -184,4 +201,4 @@ class SimulatedProcess:
         if draw.happens(0.02):
             jump_ms = draw.one_of(-3_600_000, -10_000, -50, 60_000, 3_600_000)
             self.note(f"the clock jumps by {jump_ms}")
-            self.clock.advance(jump_ms)
+            self.clock.jump(jump_ms)

@@ -42,6 +42,8 @@ class Summary:
     deliveries: int
     crashes: Counter[str]
     faults: Counter[Fault]
+    damaged: Counter[str]
+    """How often a damaged copy of the disk was refused or opened, by kind of damage."""
     events: int
     claims: int
     published: int
@@ -99,6 +101,7 @@ class Simulation(SimulatedProcess):
             deliveries=self.clients.deliveries,
             crashes=self.crashes,
             faults=self.disk.faults.struck,
+            damaged=self.damaged,
             events=books.next_sequence - 1,
             claims=len(books.claims),
             published=books.counts["Published"],
@@ -221,3 +224,12 @@ class Simulation(SimulatedProcess):
         if left or self.disk.kept_bodies():
             violated(f"not drained: messages {left}, bodies {sorted(self.disk.kept_bodies())}")
         self.auditor.check_fold(self.now_ms())
+        self._set_clock_right()
+
+    def _set_clock_right(self) -> None:
+        """Set the wall clock right, and check that no jump of the run has left a trace once time was slewed back."""
+        self.clock_rules.set_right()
+        for wait_ms in (1_000, 60_000, 11 * abs(self.clock.now_ms() - self.now_ms())):
+            self.clock.advance(wait_ms)
+            self.run_turns()
+        self.clock_rules.check_right(self.now_ms())

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from fairlane.adapters.memory.store import MemoryStore
 from fairlane.ports.store import Commit, Extent, StoredPage
 from fairlane.testing.faulty_store import Fault, Faults, FaultyStore
 
@@ -64,6 +65,10 @@ class SimulatedDisk(FaultyStore):
     def kept_bodies(self) -> dict[int, bytes]:
         """Return all bodies that are durable, by number."""
         return dict(self._disk._bodies)
+
+    def durable(self) -> MemoryStore:
+        """Return a copy of what is durable, not open."""
+        return self._disk.copy()
 
     def journal(self) -> FaultyStore:
         """Return a copy of what is durable, on a disk without faults."""

@@ -274,3 +274,13 @@ def test_an_invalid_address_is_refused() -> None:
     """An address that libpq cannot parse is an invalid argument."""
     with pytest.raises(InvalidArgument, match="Invalid PostgreSQL connection string"):
         PostgresStore("postgresql:///x?nonsense=1").recover()
+
+
+@pytest.mark.parametrize("password", ["p%zz", "100%", "%zz", 'quo"te%'])
+def test_a_password_with_a_wrong_escape_is_not_shown(password: str) -> None:
+    """libpq quotes what it cannot decode, which is the password; the error says what to do without it."""
+    with pytest.raises(InvalidArgument, match="Invalid PostgreSQL connection string") as caught:
+        PostgresStore(f"postgresql://fairlane:{password}@localhost/x").recover()
+    assert password not in str(caught.value)
+    assert "%25" in str(caught.value)
+    assert caught.value.__cause__ is None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fairlane.adapters.rocksdb.store import RocksDbStore
-from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed, StoreLocked
+from fairlane.errors import InvalidArgument, StoreCorrupt, StoreDamaged, StoreFailed, StoreLocked
 from fairlane.ports.store import Extent
 from fairlane.testing.store_contract import commit_of
 from tests.unit.stores.processes import held_open, write_and_die
@@ -88,16 +88,16 @@ def test_a_log_with_garbage_at_its_end_opens(tmp_path: Path, rest: bytes) -> Non
         check_holds(store, 5)
 
 
-def test_damage_within_the_log_keeps_the_first_commits(tmp_path: Path) -> None:
-    """RocksDB cannot tell it from a torn end, so the commits after it are lost; those before are complete."""
+def test_damage_within_the_log_is_refused(tmp_path: Path) -> None:
+    """A commit that cannot be read and is followed by others is damage: nothing is opened, changed or deleted."""
     write_and_die(tmp_path, commits=40)
     log = largest(tmp_path, ".log")
     damage(log, log.stat().st_size // 2)
-    store = RocksDbStore(tmp_path)
-    kept = store.recover().next_sequence - 1
-    assert 0 < kept < 40
-    check_holds(store, kept)
-    store.close()
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    with pytest.raises(StoreDamaged, match=r"bytes are unreadable at offset \d+, and \d+ commits come after") as caught:
+        RocksDbStore(tmp_path).recover()
+    assert log.name in caught.value.cause
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
 
 
 def test_a_store_open_in_another_process_is_refused(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_store_open_in_another_process_is_refused(tmp_path: Path) -> None:
     store = RocksDbStore(tmp_path)
     with held_open(tmp_path), pytest.raises(StoreLocked, match="Another process has the store open"):
         store.recover()
-    assert store.recover() == Extent(first=1, base=1, next_sequence=1)
+    assert store.recover().next_sequence == 1
     store.close()
 
 
@@ -244,3 +244,25 @@ def test_trimming_many_pages_at_once_leaves_the_rest(tmp_path: Path) -> None:
         assert [page.sequence for page in store.pages(0)] == list(range(900, 1002))
     with opened(tmp_path) as store:
         assert [page.sequence for page in store.pages(0)] == list(range(900, 1002))
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_other_users_have_no_access(tmp_path: Path, caplog: pytest.LogCaptureFixture, *, exists: bool) -> None:
+    """Whatever the umask and the folder were, the folder is 0700, and a store that was open to others is closed."""
+    folder = tmp_path / "store"
+    before = os.umask(0)
+    try:
+        if exists:
+            folder.mkdir()
+        with opened(folder) as store:
+            store.write(commit_of(1, 1))
+            store.sync()
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o755)
+    with opened(folder):
+        pass
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert not [path for path in folder.rglob("*.sst") if path.stat().st_mode & 0o077]
+    assert f"Other users could read the store {folder}." in caplog.text

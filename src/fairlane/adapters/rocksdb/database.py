@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocksdict import BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
+from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
 
-from fairlane.errors import FairlaneError, InvalidArgument, StoreCorrupt, StoreFailed, StoreLocked
-from fairlane.files import replacing, sync_folder, unfinished_name
+from fairlane.adapters.rocksdb.folder import DATABASE, check_whole, claim_folder, locked, open_here
+from fairlane.adapters.rocksdb.high_water import HighWater
+from fairlane.errors import FairlaneError, StoreCorrupt, StoreDamaged, StoreFailed, StoreLocked
+from fairlane.files import sync_folder
 
 PAGES = "pages"
 BODIES = "bodies"
 
-FORMAT_VERSION = 1
-_MARK = "FAIRLANE"
-_MARK_WORDS = "fairlane store, format "
-_DATABASE = "rocksdb"
+EXTENT_KEY = b"extent"
 
 _MIB = 1 << 20
 _LOG_FILES_MAX = 3
@@ -41,62 +40,77 @@ def failure(error: Exception, doing: str) -> FairlaneError:
     return StoreFailed(f"RocksDB could not {doing}: {text}.")
 
 
-def open_database(folder: Path) -> Rdict:
-    """Open the database in a folder, creating both if needed. A folder that is not ours is not touched."""
-    _claim_folder(folder)
-    database = folder / _DATABASE
-    _check_whole(database)
+def open_database(folder: Path) -> tuple[Rdict, HighWater]:
+    """Open the database in a folder, creating both if needed, and return it with the high-water mark from before.
+
+    A folder that is not ours is not touched, and neither is a store that is damaged: RocksDB would drop what it cannot
+    read, and delete the evidence.
+
+    Raises:
+        StoreDamaged, StoreCorrupt: the store must not be opened.
+        StoreLocked: another process has the store open, or this one.
+        StoreFailed, InvalidArgument: the folder cannot be used.
+    """
+    claim_folder(folder)
+    database = folder / DATABASE
+    with locked(database):
+        high_water = check_whole(folder, probe=probe_reach)
     try:
-        return Rdict(str(database), _database_options(), column_families=_family_options())
+        opened = create_database(database)
     except Exception as error:
-        raise failure(error, f"open {database}") from error
+        raise opening_failure(error, database) from error
+    sync_folder(folder)  # RocksDB syncs its own folder, but not the name of it
+    open_here.add(database.resolve())
+    return opened, high_water
 
 
-def _claim_folder(folder: Path) -> None:
-    """Check that a folder is ours, by a mark file written before anything else, or mark a new or empty one."""
-    mark = folder / _MARK
+def note_closed(folder: Path) -> None:
+    """Note that this process no longer has the database of a folder open."""
+    open_here.discard((folder / DATABASE).resolve())
+
+
+def probe_reach(database: Path) -> int:
+    """Open a database read-only, and return the next sequence of its journal; 1 if it has none.
+
+    Raises:
+        StoreDamaged: RocksDB cannot read it.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if mark.exists():
-            _check_version(mark)
-        elif any(entry != unfinished_name(mark) for entry in folder.iterdir()):
-            raise InvalidArgument(f"{folder} is not empty and not a Fairlane store. Choose a new or empty folder.")
-        else:
-            _write_mark(mark)
-    except OSError as error:
-        raise StoreFailed(f"Cannot use the folder of the store: {error}.") from error
+        opened = open_read_only(database)
+        try:
+            value = opened.get(EXTENT_KEY)
+        finally:
+            opened.close()
+    except Exception as error:
+        raise opening_failure(error, database) from error
+    return int.from_bytes(value[-8:], "big") if value is not None else 1
 
 
-def _check_version(mark: Path) -> None:
-    text = mark.read_text(encoding="utf-8", errors="replace").strip()
-    version = text.removeprefix(_MARK_WORDS)
-    if version == text or not version.isdecimal():
-        raise StoreCorrupt(f"{mark} should name the format of the store, but contains {text[:80]!r}.")
-    if int(version) != FORMAT_VERSION:
-        raise StoreCorrupt(f"The store has format {version}; this version of Fairlane supports {FORMAT_VERSION}.")
+def create_database(database: Path) -> Rdict:
+    """Open a database to write to it, and create it if it does not exist."""
+    return Rdict(str(database), database_options(), column_families=_family_options())
 
 
-def _write_mark(mark: Path) -> None:
-    """Write the mark atomically, so that power may fail at any time."""
-    with replacing(mark) as file:
-        file.write(f"{_MARK_WORDS}{FORMAT_VERSION}\n".encode())
-    sync_folder(mark.parent.parent)  # the folder of the store may be new too
+def open_read_only(database: Path) -> Rdict:
+    """Open a database without changing anything in it."""
+    access = AccessType.read_only(error_if_log_file_exist=False)
+    return Rdict(str(database), database_options(), column_families=_family_options(), access_type=access)
 
 
-def _check_whole(database: Path) -> None:
-    """Raise if RocksDB would create a new database over the remains of one that has lost its root file."""
-    if (database / "CURRENT").exists() or not database.exists():
-        return
-    if any(entry.suffix in {".sst", ".log", ".blob"} for entry in database.iterdir()):
-        raise StoreCorrupt(f"{database} has data but the file CURRENT is missing.")
+def opening_failure(error: Exception, database: Path) -> FairlaneError:
+    """Return the Fairlane error for a database that RocksDB cannot open."""
+    known = failure(error, f"open {database}")
+    # What RocksDB looks for in an existing database and does not find is lost, though it reports a failed read.
+    is_lost = isinstance(known, StoreFailed) and "No such file" in known.cause
+    return StoreDamaged(known.cause) if isinstance(known, StoreCorrupt) or is_lost else known
 
 
-def _database_options() -> Options:
+def database_options() -> Options:
     """Return the options for the database and for its default column family, which holds the extent.
 
     Recovery is to a point in time: after a power loss the end of the write-ahead log may hold anything, and the log is
-    read up to there. The price is that RocksDB cannot tell this from damage in the middle of a log, unless a table was
-    written from what came after. It detects damage anywhere else.
+    read up to there. RocksDB cannot tell this from damage in the middle of a log, so ``check_whole`` does that before.
+    RocksDB detects damage anywhere else.
     """
     options = _family(_META_BUFFER_BYTES)
     options.create_if_missing(create_if_missing=True)

@@ -13,28 +13,29 @@ from typing import cast
 
 from rocksdict import ColumnFamily, Rdict, WriteBatch
 
-from fairlane.adapters.rocksdb.database import BODIES, PAGES, failure
+from fairlane.adapters.rocksdb.database import BODIES, EXTENT_KEY, PAGES, failure
+from fairlane.adapters.rocksdb.high_water import HighWater
 from fairlane.adapters.succession import EMPTY, keeps_page
 from fairlane.errors import StoreCorrupt
 from fairlane.ports.store import Commit, Extent, StoredPage
 
 NUMBER = struct.Struct(">Q")
-_EXTENT_KEY = b"extent"
-_EXTENT = struct.Struct(">QQQ")
+EXTENT = struct.Struct(">QQQ")
 _SLICE_BYTES_MAX = 1 << 20
 _SINGLE_DELETES_MAX = 256
 
 
 class OpenDatabase:
-    """An open database with its column families.
+    """An open database with its column families, and the high-water mark that was found beside it.
 
     RocksDB stays locked while any of its objects is alive, and the traceback of an exception keeps local variables
     alive. So no RocksDB object is ever kept in a local variable: they are reached through this object, which releases
     them.
     """
 
-    def __init__(self, db: Rdict) -> None:
+    def __init__(self, db: Rdict, found: HighWater) -> None:
         self.db = db
+        self.found = found
         self.pages: Rdict = db.get_column_family(PAGES)
         self.bodies: Rdict = db.get_column_family(BODIES)
         self.page_handle: ColumnFamily = db.get_column_family_handle(PAGES)
@@ -52,15 +53,15 @@ class OpenDatabase:
 def read_extent(opened: OpenDatabase) -> Extent:
     """Return the extent of a database; a database without any data is new."""
     try:
-        value = opened.db.get(_EXTENT_KEY)
+        value = opened.db.get(EXTENT_KEY)
         is_new = value is None and _is_empty(opened)
     except Exception as error:
         raise failure(error, "read the extent") from error
     if is_new:
         return EMPTY
-    if value is None or len(value) != _EXTENT.size:
+    if value is None or len(value) != EXTENT.size:
         raise StoreCorrupt("The extent of the store is missing or unreadable.")
-    first, base, next_sequence = _EXTENT.unpack(value)
+    first, base, next_sequence = EXTENT.unpack(value)
     return Extent(first=first, base=base, next_sequence=next_sequence)
 
 
@@ -79,7 +80,7 @@ def batch_of(opened: OpenDatabase, commit: Commit, *, before: Extent, after: Ext
         batch.put(NUMBER.pack(number), body, opened.body_handle)
     for number in commit.dropped:
         batch.delete(NUMBER.pack(number), opened.body_handle)
-    batch.put(_EXTENT_KEY, _EXTENT.pack(after.first, after.base, after.next_sequence))
+    batch.put(EXTENT_KEY, EXTENT.pack(after.first, after.base, after.next_sequence))
     return batch
 
 
@@ -105,10 +106,12 @@ def read_slice(opened: OpenDatabase, sequence: int, *, count_max: int) -> list[S
     iterator = opened.pages.iter()
     try:
         iterator.seek_for_prev(NUMBER.pack(sequence))
-        while iterator.valid() and len(pages) < count_max and size < _SLICE_BYTES_MAX:
+        while iterator.valid():
             page = _page(iterator.key(), iterator.value())
             pages.append(page)
             size += len(page.page)
+            if len(pages) >= count_max or size >= _SLICE_BYTES_MAX:
+                return pages
             iterator.next()
         iterator.status()
     finally:

@@ -5,6 +5,9 @@ A commit is one atomic write batch; ``layout`` describes its content.
 Writing and syncing are separate. ``write`` passes the batch to the write-ahead log in the operating system's page
 cache, where it survives the death of the process but not of the machine. ``sync`` flushes the log to the disk.
 
+A small file beside the database, the high-water mark, says how far answers were given and which sequences may have been
+issued; see ``high_water``. A store that has lost something is not opened.
+
 No read begins before the first page that is kept: deleted pages leave tombstones there, and RocksDB would have to step
 over them one by one.
 """
@@ -15,7 +18,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
-from fairlane.adapters.rocksdb.database import failure, open_database
+import msgspec
+
+from fairlane.adapters.rocksdb.database import failure, note_closed, open_database
+from fairlane.adapters.rocksdb.folder import mark_made
+from fairlane.adapters.rocksdb.high_water import HighWaterKeeper
 from fairlane.adapters.rocksdb.layout import NUMBER, OpenDatabase, batch_of, read_extent, read_slice
 from fairlane.adapters.succession import EMPTY, check_follows, check_unbroken, extent_after
 from fairlane.errors import InvalidArgument, StoreFailed
@@ -46,6 +53,7 @@ class RocksDbStore:
         self._has_failed = False
         self._extent = EMPTY
         self._dropped = 0
+        self._high_water = HighWaterKeeper(self._path)
 
     def recover(self) -> Extent:
         """Open, or reopen after a failure, and return the extent of the store.
@@ -54,15 +62,18 @@ class RocksDbStore:
         whose sync failed.
         """
         self._let_go()
-        opened = OpenDatabase(open_database(self._path))
+        opened = OpenDatabase(*open_database(self._path))
         try:
-            self._extent = read_extent(opened)
+            extent = read_extent(opened)
+            reserved = self._high_water.begin(extent.next_sequence, opened.found)
+            mark_made(self._path)
         except BaseException:
-            opened.close()
+            self._release(opened)
             raise
         self._open = opened
         self._has_failed = False
-        return self._extent
+        self._extent = extent
+        return msgspec.structs.replace(extent, reserved=reserved) if reserved > extent.next_sequence else extent
 
     def check_owned(self) -> None:
         """Do nothing: RocksDB holds a lock on its folder."""
@@ -72,6 +83,8 @@ class RocksDbStore:
         opened = self._writable()
         check_follows(commit, self._extent)
         after = extent_after(commit, self._extent, page_start=self._page_start)
+        if after.next_sequence > self._high_water.reserved:
+            self._high_water.reserve(after.next_sequence)
         try:
             opened.db.write(batch_of(opened, commit, before=self._extent, after=after))
             self._dropped += len(commit.dropped)
@@ -85,8 +98,11 @@ class RocksDbStore:
     def sync(self) -> None:
         """Flush the log to the disk, unless durability is left to the operating system."""
         opened = self._writable()
+        high_water, end = self._high_water, self._extent.next_sequence
         if self._durability == "fsync":
             self._flush_log(opened)
+            high_water.synced = end
+        high_water.answered = end
 
     def pages(self, after: int) -> Iterator[StoredPage]:
         """Yield the pages that hold sequences greater than ``after``, in order."""
@@ -120,6 +136,7 @@ class RocksDbStore:
         try:
             if self._open is not None and not self._has_failed:
                 self._flush_log(self._open)
+                self._high_water.close(self._extent.next_sequence)
         finally:
             self._let_go()
 
@@ -127,11 +144,18 @@ class RocksDbStore:
         opened, self._open = self._open, None
         if opened is None:
             return
+        self._high_water.abandon()
         try:
-            opened.close()
+            self._release(opened)
         except Exception as error:
             if not self._has_failed:
                 raise failure(error, "close") from error
+
+    def _release(self, opened: OpenDatabase) -> None:
+        try:
+            opened.close()
+        finally:
+            note_closed(self._path)
 
     def _readable(self) -> OpenDatabase:
         if self._open is None:

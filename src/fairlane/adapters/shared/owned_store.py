@@ -77,11 +77,7 @@ class OwnedStore(ABC, Generic[Opened]):
             self.renew()
 
     def renew(self) -> None:
-        """Send a heartbeat.
-
-        Raises:
-            StoreFenced: another process has taken over.
-        """
+        """Send a heartbeat. Raises StoreFenced if another process has taken over."""
         with self._lock:
             self._tenure.check()
             self._usable()

@@ -108,11 +108,7 @@ class Tenure:
         return StoreFenced(cause)
 
     def check(self) -> None:
-        """Raise if another process has taken over.
-
-        Raises:
-            StoreFenced: another process has taken over.
-        """
+        """Raise StoreFenced if another process has taken over."""
         if self._fenced is not None:
             raise StoreFenced(self._fenced)
 

@@ -30,6 +30,7 @@ from time import perf_counter
 from typing import TypeVar
 
 from fairlane.broker.cycle import Cycle
+from fairlane.broker.disk_reserve import GROWING
 from fairlane.broker.engine.expiry import expire, remove
 from fairlane.broker.engine.life import EngineLife
 from fairlane.broker.engine.replies import (
@@ -84,7 +85,9 @@ class Engine(EngineLife):
             self._refuse_inbox(self._fenced_by)
         elif self.state in (State.NEW, State.DOWN):
             self._reopen()
-        now_ms = self.time.advance(self._clock.now_ms())
+        now_ms = self.time.advance()
+        if now_ms >= self.reserve.due_ms or self.reserve.due_bytes <= 0:
+            self.reserve.look(now_ms)
         cycle = Cycle(now_ms, self.ledger.next_sequence)
         if self.state not in RUNNING:
             return cycle
@@ -102,7 +105,8 @@ class Engine(EngineLife):
     def _run(self, cycle: Cycle) -> None:
         consumers = self.consumers
         if self.state is State.RECOVERED:
-            self.execute(Open(built_ms=self.schedule.built_ms), cycle)
+            self.execute(Open(built_ms=self.schedule.built_ms, reserved=self._reserved), cycle)
+            cycle.skipped = max(0, self._reserved - cycle.sequence)
         if cycle.now_ms >= self._due_ms:
             expire(self, cycle, leases_max=self.settings.cycle_events_max)
         queues, consumers.unserved = consumers.unserved, {}
@@ -147,7 +151,9 @@ class Engine(EngineLife):
     def _take(self, submission: Submission, cycle: Cycle, queues: dict[str, None]) -> None:
         if isinstance(submission, Call):
             kind = type(submission.request)
-            if kind is Enqueue:
+            if self.reserve.is_short and kind in GROWING:
+                cycle.answer(submission.reply, self.reserve.refusal())
+            elif kind is Enqueue:
                 self.producers.take(self, submission, cycle)
             elif kind is Ack:  # the most frequent one that no hook is asked about
                 cycle.answer(submission.reply, self.execute(submission.request, cycle))
@@ -222,7 +228,9 @@ class Engine(EngineLife):
         size = len(page)
         for _, data in cycle.bodies:
             size += len(data)
-        self.metrics.written = (ledger.next_sequence - cycle.sequence, size, perf_counter() - begun)
+        self.reserve.due_bytes -= size
+        events = ledger.next_sequence - cycle.sequence - cycle.skipped
+        self.metrics.written = (events, size, perf_counter() - begun)
 
     def sync(self) -> float:
         """Make what was written durable, and return the seconds it took.

@@ -13,6 +13,7 @@ from typing import Any
 
 from fairlane.broker.bodies import Bodies
 from fairlane.broker.cycle import Cycle
+from fairlane.broker.disk_reserve import DiskReserve
 from fairlane.broker.engine.housekeeping import CARRY_FLOOR, Housekeeper
 from fairlane.broker.engine.recovery import Undelivered, recover
 from fairlane.broker.engine.replies import (
@@ -28,6 +29,7 @@ from fairlane.broker.hook_calls import HookCalls, set_hooks
 from fairlane.broker.measurements import EngineMetrics
 from fairlane.broker.requests import Attach, AttachedConsumer, Call, NoReply, Submission
 from fairlane.broker.settings import Settings
+from fairlane.broker.steady_time import BrokerTime
 from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.broker.waiting.producers import WaitingEnqueues
 from fairlane.broker.waiting.redrives import Redrives
@@ -38,6 +40,7 @@ from fairlane.errors import Closed, FairlaneError, StoreFailed, StoreFenced
 from fairlane.journal.records import AnyRecord
 from fairlane.model.message import Delivery, Receipt
 from fairlane.ports.clock import Clock
+from fairlane.ports.disk import Disk
 from fairlane.ports.entropy import Entropy
 from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Store
@@ -67,6 +70,7 @@ class EngineLife:
         hooks: Hooks,
         clock: Clock,
         entropy: Entropy,
+        disk: Disk | None = None,
         settings: Settings | None = None,
         carry_floor: int = CARRY_FLOOR,
         reopens: bool = True,
@@ -74,7 +78,6 @@ class EngineLife:
         self.settings = settings if settings is not None else Settings()
         self.store = store
         self.hooks = hooks
-        self._clock = clock
         self._carry_floor = carry_floor
         self._reopens = reopens
         self.state = State.NEW
@@ -82,6 +85,7 @@ class EngineLife:
         self._failures = 0
         self._retry_at_ms = 0
         self._due_ms = 0
+        self._reserved = 0
         self.inbox: deque[Submission] = deque()
         self._undelivered = Undelivered()
         self.taps: list[Tap] = []
@@ -93,7 +97,8 @@ class EngineLife:
         self.producers = WaitingEnqueues()
         self._sinks = WaitingSinks()
         self.redrives = Redrives()
-        self.time = BrokerTime(clock.now_ms())
+        self.time = BrokerTime(clock)
+        self.reserve = DiskReserve(disk, self.settings.disk_reserve_bytes)
         self.ledger = Ledger()
         self.schedule = Schedule(self.ledger, 0)
         self._housekeeper = Housekeeper(self.ledger, self.settings)
@@ -110,8 +115,8 @@ class EngineLife:
         )
         begun = perf_counter()
         self.bodies.clear()
-        ledger = recover(self.store, limits)
-        self.time = BrokerTime(self._clock.now_ms(), not_before_ms=max(ledger.at_ms, self.now_ms()))
+        ledger, self._reserved = recover(self.store, limits)
+        self.time.reach(ledger.at_ms)
         for name in self.ledger.queues.keys() - ledger.queues.keys():
             self.hooks.remove(name)
         for queue in ledger.queues.values():
@@ -185,7 +190,7 @@ class EngineLife:
 
     def now_ms(self) -> int:
         """Return the broker's time."""
-        return self.time.at(self._clock.now_ms())
+        return self.time.now_ms()
 
     def next_event_at(self) -> int | None:
         """Return when a cycle is due without a request: a lease, delay, token or wait that ends. None for never."""
@@ -267,28 +272,3 @@ class EngineLife:
         """End all consumers with the next cycle. What they hold goes back to its queue."""
         for consumer in self.consumers.all_attached():
             self.abandon(consumer)
-
-
-class BrokerTime:
-    """Time that never runs backwards, from a clock that may jump.
-
-    When the clock is set back, the broker's time goes on from where it was, ahead of the clock from then on. When the
-    clock is set forward, the broker's time follows: delays and leases that ended meanwhile have ended.
-    """
-
-    __slots__ = ("_ahead_ms", "_clock_ms")
-
-    def __init__(self, clock_ms: int, *, not_before_ms: int = 0) -> None:
-        self._clock_ms = clock_ms
-        self._ahead_ms = max(0, not_before_ms - clock_ms)
-
-    def at(self, clock_ms: int) -> int:
-        """Return the broker's time at an instant of the clock, without remembering that instant."""
-        return max(clock_ms, self._clock_ms) + self._ahead_ms
-
-    def advance(self, clock_ms: int) -> int:
-        """Return the broker's time at an instant of the clock, and never an earlier one from then on."""
-        if clock_ms < self._clock_ms:
-            self._ahead_ms += self._clock_ms - clock_ms
-        self._clock_ms = clock_ms
-        return clock_ms + self._ahead_ms

@@ -23,8 +23,8 @@ from fairlane.ports.store import Store
 from fairlane.verbs.leases import Nack
 
 
-def recover(store: Store, limits: Limits) -> Ledger:
-    """Open a store, fold its journal, and return the ledger.
+def recover(store: Store, limits: Limits) -> tuple[Ledger, int]:
+    """Open a store, fold its journal, and return the ledger, and before which sequence none may be issued.
 
     Raises:
         StoreFailed: the store can't be opened or read.
@@ -44,20 +44,30 @@ def recover(store: Store, limits: Limits) -> Ledger:
     if ledger.next_sequence != extent.next_sequence:
         raise StoreCorrupt(f"The journal ends at {ledger.next_sequence}, not at {extent.next_sequence}.")
     ledger.dropped.clear()  # the commits that dropped chunks have deleted them from the store
-    return ledger
+    return ledger, extent.reserved
 
 
 def _fold(store: Store, ledger: Ledger) -> None:
     for stored in store.pages(ledger.base - 1):
-        page = codec.decode(stored.page)
-        for record in page.records:
-            if record.sequence < ledger.base:
-                continue
-            if record.sequence != ledger.next_sequence:
-                raise StoreCorrupt(f"The journal goes from sequence {ledger.next_sequence} to {record.sequence}.")
-            if isinstance(record, (Enqueued, Staged)):
-                _share_keys(record.terms)
-            apply(ledger, record, page.at_ms)
+        fold_page(ledger, stored.page)
+
+
+def fold_page(ledger: Ledger, encoded: bytes) -> None:
+    """Apply the records of a page from the base of the ledger on.
+
+    Raises:
+        StoreCorrupt, KeyError, ValueError, IndexError: the page can't be read, or does not follow. The ledger may hold
+            a part of it then.
+    """
+    page = codec.decode(encoded)
+    for record in page.records:
+        if record.sequence < ledger.base:
+            continue
+        if record.sequence != ledger.next_sequence:
+            raise StoreCorrupt(f"The journal goes from sequence {ledger.next_sequence} to {record.sequence}.")
+        if isinstance(record, (Enqueued, Staged)):
+            _share_keys(record.terms)
+        apply(ledger, record, page.at_ms)
 
 
 def _share_keys(terms: Terms) -> None:

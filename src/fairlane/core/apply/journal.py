@@ -17,6 +17,7 @@ from fairlane.journal.records import (
     ReaderSet,
     Sealed,
     SegmentImage,
+    Skipped,
     Trimmed,
 )
 
@@ -32,6 +33,11 @@ def reader_set(ledger: Ledger, record: ReaderSet, _at_ms: int) -> list[Message]:
 
 def opened(_ledger: Ledger, _record: Opened, _at_ms: int) -> list[Message]:
     """Change nothing: only the schedule started over."""
+    return []
+
+
+def skipped(_ledger: Ledger, _record: Skipped, _at_ms: int) -> list[Message]:
+    """Change nothing: only numbers are used up."""
     return []
 
 

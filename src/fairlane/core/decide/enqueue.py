@@ -54,7 +54,7 @@ def enqueue(
     outcome, rows, terms = _taken(ledger, queue, messages, given, now_ms, is_bare=is_bare, is_plain=is_plain)
     if len(rows) < len(messages):
         messages = [messages[row] for row in rows]
-    if ledger.limits_waiting_in(queue):
+    if coming or ledger.may_be_full(queue, len(messages)):
         kept = _within_limits(Room(ledger, queue, leaving=leaving, coming=coming), messages, terms, outcome, rows)
         if len(kept) < len(rows):
             rows, messages = [rows[at] for at in kept], [messages[at] for at in kept]

@@ -24,6 +24,7 @@ from fairlane.journal.records import (
     ReaderSet,
     Sealed,
     SinkImage,
+    Skipped,
     Trimmed,
 )
 from fairlane.model.names import dlq_of
@@ -51,8 +52,11 @@ def remove_reader(ledger: Ledger, request: RemoveReader, now_ms: int, _given: Gi
 
 
 def opened(ledger: Ledger, command: Open, _now_ms: int, _given: Given) -> Decision[None]:
-    """Record that the schedule starts over."""
-    return Decision([Opened(ledger.next_sequence, command.built_ms)], None)
+    """Record that the schedule starts over, after the sequences that may have been issued already."""
+    first, end = ledger.next_sequence, command.reserved
+    if end <= first:
+        return Decision([Opened(first, command.built_ms)], None)
+    return Decision([Skipped(first, end - first), Opened(end, command.built_ms)], None)
 
 
 def seal(ledger: Ledger, command: Seal, now_ms: int, _given: Given) -> Decision[None]:

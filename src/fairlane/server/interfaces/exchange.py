@@ -32,6 +32,8 @@ _KINDS: Final = {
     "application/x-msgpack": MSGPACK,
     "application/vnd.msgpack": MSGPACK,
 }
+_NO_SNIFFING: Final = (b"x-content-type-options", b"nosniff")
+"""Browsers must not take an answer for another content type than it says."""
 _DISCARDED_BYTES: Final = 64 * 1024
 """A body of a refused request that is not longer is read and discarded, so that the connection can go on."""
 _json, _msgpack = msgspec.json.Encoder(), msgspec.msgpack.Encoder()
@@ -219,7 +221,11 @@ class Exchange:
     async def begin(self, kind: str, *, status: int = 200, headers: dict[str, str] | None = None) -> None:
         """Begin an answer that is sent in pieces."""
         self.is_begun = True
-        pairs = [(b"content-type", kind.encode()), (b"x-correlation-id", self.correlation_id.encode("latin-1"))]
+        pairs = [
+            (b"content-type", kind.encode()),
+            _NO_SNIFFING,
+            (b"x-correlation-id", self.correlation_id.encode("latin-1")),
+        ]
         if headers is not None:
             pairs += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})

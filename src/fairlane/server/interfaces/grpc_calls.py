@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.grpc_messages import write_error
 from fairlane.server.interfaces.grpc_reads import Context, MessageReads
 from fairlane.server.interfaces.grpc_shapes import Read, Write, parsed
-from fairlane.server.logs import level_of
 from fairlane.verbs.errors import ErrorBody, body_of
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
@@ -35,7 +33,6 @@ Pairs: TypeAlias = tuple[tuple[str, str | bytes], ...]
 CORRELATION: Final = "x-correlation-id"
 _CAUSE_LENGTH_MAX: Final = 1_000
 _STATUSES: Final = {status.value[0]: status for status in grpc.StatusCode}
-_log = logging.getLogger("fairlane.access")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +58,10 @@ class Call:
         self.known = ANYBODY
         """The caller, once it is authenticated."""
 
+    @property
+    def _address(self) -> str:
+        return _address_of(self._context.peer())
+
     def read_correlation_id(self) -> None:
         """Adopt the correlation id that the caller sent, if any.
 
@@ -81,8 +82,9 @@ class Call:
 
         Raises:
             Unauthenticated: the server requires an API key, and the call has none or an invalid one.
+            RateLimited: too many calls from its address had no valid API key.
         """
-        return self._server.api_keys.caller(self._metadata.get("authorization"))
+        return self._server.authenticated(self._metadata.get("authorization"), self._address)
 
     def admit(self, caller: Caller) -> None:
         """Count a request against the caller's rate limit.
@@ -91,7 +93,7 @@ class Call:
             RateLimited: the caller is above its limit.
         """
         if self._server.rates is not None:
-            self._server.admit(caller, _address_of(self._context.peer()))
+            self._server.admit(caller, self._address)
 
     async def message(self, reads: MessageReads, caller: Caller) -> bytes:
         """Return the message of the call.
@@ -103,7 +105,7 @@ class Call:
 
     def holder(self, caller: Caller) -> str:
         """Return whom a wait, or a message that is being received, counts against."""
-        return caller.id or block_of(_address_of(self._context.peer()))
+        return caller.id or block_of(self._address)
 
     def trailing(self) -> Pairs:
         """Return the metadata that ends every call."""
@@ -111,8 +113,9 @@ class Call:
 
     async def refuse(self, error: FairlaneError) -> NoReturn:
         """End the call with an error."""
-        extra = {"code": error.code, "correlation_id": self.correlation_id}
-        _log.log(level_of(error), "%s was refused: %s", self._name, error.code, extra=extra)
+        self._server.refusals.note(
+            self._name, error, caller=self.known, address=self._address, correlation_id=self.correlation_id
+        )
         body = body_of(error)
         if isinstance(error, QueueElsewhere):
             body = msgspec.structs.replace(body, at=self._server.gateway.grpc_address(error.at) or "")

@@ -144,7 +144,7 @@ class _Consuming:
         self._call = call
         self._context = context
         self._outbox = _Outbox(context)
-        self._caller = call.caller()
+        self._caller = call.known = call.caller()
         self._channels = Channels(server, self._outbox, call.holder(self._caller))
         self._calls: set[asyncio.Task[None]] = set()
         self._one_done = asyncio.Event()

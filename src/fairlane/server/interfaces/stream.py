@@ -21,10 +21,9 @@ from typing import Any, Final
 import msgspec
 
 from fairlane.errors import FairlaneError, InvalidArgument, RouteNotFound, TooManyWaiters, Unauthenticated
-from fairlane.gateway.caller import Caller
+from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext
 from fairlane.server.addresses import block_of
-from fairlane.server.connections import SCOPE_KEY
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import SHAPES, decoded
 from fairlane.server.interfaces.asgi import (
@@ -77,13 +76,12 @@ async def serve_stream(server: ServerContext, scope: Scope, receive: Receive, se
     try:
         if scope["path"] != PATH:
             raise RouteNotFound(f"The stream is at {PATH}, not at {scope['path']!r:.150}.")
-        caller = server.caller(headers_of(scope))
-        connection = scope.get(SCOPE_KEY)
-        if connection is not None:
-            server.connections.claim(connection, caller)
+        caller = server.caller(headers_of(scope), scope)
         if SUBPROTOCOL not in scope["subprotocols"]:
             raise InvalidArgument(f"The stream needs the subprotocol {SUBPROTOCOL!r}.")
     except FairlaneError as error:
+        what = f"WebSocket {scope['path']:.200}"
+        server.refusals.note(what, error, caller=ANYBODY, address=address_of(scope))
         await _refuse(error, scope, send)
         return
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})

@@ -1,0 +1,223 @@
+"""The folder of a store: its mark, its lock, and whether what is in it is whole.
+
+```
+FAIRLANE      marks the folder as a store, and says whether its database was made
+HIGH-WATER    how far the store reaches at least; see ``high_water``
+rocksdb/      the database
+```
+
+The order in which they come to be is what makes a loss visible: the mark first, then the database, then the high-water
+mark, then the mark again, which now says that the database was made. A folder that says so and has no database has lost
+it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlane.adapters.rocksdb.high_water import FILE_NAME, HighWater, read_high_water
+from fairlane.adapters.rocksdb.survey import LogSurvey, Progress, survey_logs
+from fairlane.errors import InvalidArgument, StoreCorrupt, StoreDamaged, StoreFailed, StoreLocked
+from fairlane.files import replacing, restrict, sync_folder, unfinished_name
+
+FORMAT_VERSION = 1
+MARK = "FAIRLANE"
+DATABASE = "rocksdb"
+_MARK_WORDS = "fairlane store, format "
+_MADE = ", made"
+_DATA_SUFFIXES = frozenset({".sst", ".log", ".blob"})
+_log = logging.getLogger("fairlane.store")
+if sys.platform != "win32":
+    import fcntl
+open_here: set[Path] = set()
+"""The databases that this process has open; a lock of the operating system does not keep a process from itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found in the folder of a store, without changing anything.
+
+    Attributes:
+        is_made: whether a database was made here once.
+        high_water: the high-water mark; None if there is none that can be read.
+        survey: what the logs hold.
+        reach: the next sequence of the journal, as far as it is readable; 0 if unknown.
+        faults: what is wrong, one sentence each; a store with any must not be opened.
+    """
+
+    is_made: bool
+    high_water: HighWater | None
+    survey: LogSurvey
+    reach: int
+    faults: tuple[str, ...]
+
+
+def claim_folder(folder: Path) -> None:
+    """Check that a folder is ours, by a mark file written before anything else, or mark a new or empty one.
+
+    Raises:
+        InvalidArgument: something else is in the folder.
+        StoreDamaged, StoreCorrupt: the mark is missing or unreadable, or of another version.
+        StoreFailed: the folder cannot be used.
+    """
+    mark = folder / MARK
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if mark.exists():
+            read_mark(folder)
+            if restrict(folder):
+                _log.warning("Other users could read the store %s. Its files are for their owner alone now.", folder)
+        elif (folder / DATABASE).exists() or (folder / FILE_NAME).exists():
+            raise StoreDamaged(f"{folder} has a database, but its mark {MARK} is missing.")
+        elif any(entry != unfinished_name(mark) for entry in folder.iterdir()):
+            raise InvalidArgument(f"{folder} is not empty and not a Fairlane store. Choose a new or empty folder.")
+        else:
+            restrict(folder)
+            write_mark(folder, is_made=False)
+            sync_folder(folder.parent)  # the folder of the store may be new too
+    except OSError as error:
+        raise StoreFailed(f"Cannot use the folder of the store: {error}.") from error
+
+
+def read_mark(folder: Path) -> bool:
+    """Return whether the mark says that the database was made.
+
+    Raises:
+        StoreDamaged: the mark cannot be read.
+        StoreCorrupt: the store has a format of another version.
+    """
+    mark = folder / MARK
+    text = mark.read_text(encoding="utf-8", errors="replace").strip()
+    version = text.removeprefix(_MARK_WORDS).removesuffix(_MADE)
+    if not text.startswith(_MARK_WORDS) or not version.isdecimal():
+        raise StoreDamaged(f"{mark} should name the format of the store, but contains {text[:80]!r}.")
+    if int(version) != FORMAT_VERSION:
+        raise StoreCorrupt(f"The store has format {version}; this version of Fairlane supports {FORMAT_VERSION}.")
+    return text.endswith(_MADE)
+
+
+def write_mark(folder: Path, *, is_made: bool) -> None:
+    """Write the mark atomically, so that power may fail at any time."""
+    with replacing(folder / MARK) as file:
+        file.write(f"{_MARK_WORDS}{FORMAT_VERSION}{_MADE if is_made else ''}\n".encode())
+
+
+def mark_made(folder: Path) -> None:
+    """Write in the mark that the database was made, unless it says so.
+
+    Raises:
+        StoreFailed: the mark cannot be written.
+    """
+    try:
+        if not read_mark(folder):
+            write_mark(folder, is_made=True)
+    except OSError as error:
+        raise StoreFailed(f"Cannot write {folder / MARK}: {error}.") from error
+
+
+@contextmanager
+def locked(database: Path) -> Iterator[None]:
+    """Hold the lock of a database that this process does not have open, so that no other process opens it.
+
+    Raises:
+        StoreLocked: another process has it open, or this one.
+    """
+    if database.resolve() in open_here:  # to close its lock file would release the lock that RocksDB holds
+        raise StoreLocked("This process has the store open already, in another broker or client.")
+    path = database / "LOCK"
+    if sys.platform == "win32" or not path.exists():  # there, RocksDB's own lock has to do
+        yield
+        return
+    with path.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StoreLocked(f"Another process has the store open: {path} is locked.") from error
+        yield
+
+
+def examine(folder: Path, *, probe: Callable[[Path], int], progress: Progress | None = None) -> Examination:
+    """Find out whether a store is whole, without changing anything.
+
+    Args:
+        folder: the folder of the store, which no process has open.
+        probe: opens a database read-only and returns the next sequence of its journal.
+        progress: called while logs are read.
+    """
+    database = folder / DATABASE
+    high_water = read_high_water(folder)
+    is_made, faults = _marked(folder)
+    is_made = is_made or (high_water is not None and high_water.answered > 1)
+    survey = survey_logs(database, progress)
+    if not (database / "CURRENT").exists():
+        if is_made or survey.ends or any(database.glob("*.sst")):
+            faults.append(_root_fault(database))
+        return Examination(is_made, high_water, survey, 0, tuple(faults))
+    if is_made and high_water is None:
+        faults.append(f"{folder / FILE_NAME} is missing or unreadable.")
+    mark = high_water if high_water is not None else HighWater()
+    # With durability "os", a machine that fails writes what it likes of the logs: holes are no damage then.
+    is_lenient = mark.answered > mark.synced and not mark.is_same_boot()
+    if survey.damage is not None and not is_lenient:
+        faults.append(_log_fault(survey, mark))
+        return Examination(is_made, high_water, survey, survey.reach, tuple(faults))
+    reach = survey.reach if survey.reach >= mark.answered else probe(database)
+    faults += _end_faults(reach, mark)
+    return Examination(is_made, high_water, survey, reach, tuple(faults))
+
+
+def _end_faults(reach: int, mark: HighWater) -> list[str]:
+    """Return what is wrong with the end of a store, and log what may be missing there."""
+    required = mark.required()
+    if reach < required:
+        return [f"The store ends before sequence {reach}, but commits before sequence {required} were answered."]
+    if reach < mark.answered:
+        _log.warning(
+            "The machine restarted while durability was 'os': sequences %d to %d are lost.", reach, mark.answered - 1
+        )
+    return []
+
+
+def _marked(folder: Path) -> tuple[bool, list[str]]:
+    """Return whether the database was made, as far as the mark tells, and what is wrong with the mark."""
+    try:
+        return read_mark(folder), []
+    except FileNotFoundError:
+        return True, [f"{folder / MARK} is missing."]
+    except StoreDamaged as error:
+        return True, [error.cause]
+
+
+def _root_fault(database: Path) -> str:
+    """Return what is missing, so that RocksDB would create a new database in place of one that was lost."""
+    if not database.exists():
+        return f"The database {database} was made once and is gone."
+    if any(entry.suffix in _DATA_SUFFIXES for entry in database.iterdir()):
+        return f"{database} has data but the file CURRENT is missing."
+    return f"{database} was made once, but the file CURRENT and all data are gone."
+
+
+def _log_fault(survey: LogSurvey, mark: HighWater) -> str:
+    damage = survey.damage
+    if damage is None:
+        return ""
+    end = max(damage.after_reach, mark.required())
+    lost = f"Sequences {survey.reach} to {end - 1} are affected" if survey.reach else f"Sequences up to {end - 1} are"
+    return f"{damage}. {lost}; everything before is readable."
+
+
+def check_whole(folder: Path, *, probe: Callable[[Path], int]) -> HighWater:
+    """Return the high-water mark of a store that may be opened.
+
+    Raises:
+        StoreDamaged: something is missing or damaged.
+    """
+    found = examine(folder, probe=probe)
+    if found.faults:
+        raise StoreDamaged(f"The store in {folder} is damaged. {' '.join(found.faults)}")
+    return found.high_water if found.high_water is not None else HighWater()

@@ -1,0 +1,81 @@
+"""The reserve: disk space that new messages may not use, so that a full disk can be drained.
+
+A store needs space to shrink. Leases and acknowledgements are records, too, and RocksDB writes new files before it
+deletes old ones. If producers could fill the disk to the last byte, consumers could not take anything off it. So what
+adds payloads is refused with ``store_full`` as soon as less than the reserve is free, and everything else goes on.
+
+Asking the operating system costs a few microseconds. It is done after every eighth of the reserve that was written;
+and, because others may write to the disk as well, every second, every ten seconds while there is plenty of space, and
+five times a second while space is short. Space that comes back is noticed then, without a restart.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from fairlane.errors import StoreFull
+from fairlane.model.message import NEVER_MS
+from fairlane.ports.disk import Disk
+from fairlane.verbs.batches import Stage
+from fairlane.verbs.leases import Forward, SetState
+from fairlane.verbs.messages import Enqueue
+
+GROWING: Final[frozenset[type]] = frozenset((Enqueue, Forward, SetState, Stage))
+"""The requests that add payloads or workflow state to a store."""
+_LOOK_MS: Final = 1_000
+_PLENTY_MS: Final = 10_000
+_SHORT_MS: Final = 200
+_PARTS: Final = 8  # of a disk: on a small one the reserve is that part of it
+_MIB: Final = 1 << 20
+_log = logging.getLogger("fairlane.broker")
+
+
+class DiskReserve:
+    """Whether the disk has less space than the reserve.
+
+    Attributes:
+        is_short: whether requests that add payloads are refused.
+        due_ms: when to look again,
+        due_bytes: or after how many more bytes, which the engine counts down.
+    """
+
+    __slots__ = ("_disk", "_free_bytes", "_reserve_bytes", "due_bytes", "due_ms", "is_short")
+
+    def __init__(self, disk: Disk | None, reserve_bytes: int) -> None:
+        self._disk = disk
+        self._reserve_bytes = reserve_bytes
+        self._free_bytes = 0
+        self.is_short = False
+        self.due_ms = 0
+        self.due_bytes = 0
+
+    def look(self, now_ms: int) -> None:
+        """Compare the free space with the reserve."""
+        if self._disk is None:
+            self.due_ms = self.due_bytes = NEVER_MS
+            return
+        was_short = self.is_short
+        try:
+            self._reserve_bytes = min(self._reserve_bytes, max(1, self._disk.total_bytes() // _PARTS))
+            self._free_bytes = self._disk.free_bytes()
+            self.is_short = self._free_bytes < self._reserve_bytes
+        except OSError:
+            self.is_short = False  # it can't be known, and the store says itself what it can't write
+        has_plenty = self._free_bytes >= _PARTS * self._reserve_bytes
+        self.due_ms = now_ms + (_SHORT_MS if self.is_short else _PLENTY_MS if has_plenty else _LOOK_MS)
+        self.due_bytes = self._reserve_bytes // _PARTS
+        if self.is_short and not was_short:
+            _log.error("%s Enqueues are refused; leases and acknowledgements go on.", self._said())
+        elif was_short and not self.is_short:
+            _log.warning("The disk has %d MiB free again. Enqueues are accepted.", self._free_bytes // _MIB)
+
+    def refusal(self) -> StoreFull:
+        """Return the error for a request that would add to the store."""
+        return StoreFull(self._said(), retry_after_ms=_LOOK_MS)
+
+    def _said(self) -> str:
+        return (
+            f"The disk of the store has {self._free_bytes / _MIB:.1f} MiB free, less than the reserve of "
+            f"{self._reserve_bytes / _MIB:.1f} MiB (disk_reserve_bytes)."
+        )

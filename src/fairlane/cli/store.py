@@ -1,0 +1,99 @@
+"""The commands ``store check`` and ``store repair``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fairlane.cli.errors import REFUSED, Quit
+from fairlane.cli.interaction import confirm, progress, stoppable
+from fairlane.cli.session import Session, pass_session
+
+if TYPE_CHECKING:  # the other commands need no store
+    from fairlane.maintenance import StoreReport
+
+_SHOWN = 20
+
+
+@click.group(name="store")
+def store_command() -> None:
+    """Check and repair a store that no server has open."""
+
+
+@store_command.command(name="check")
+@click.argument("place", metavar="FOLDER|URL")
+@pass_session
+def check_command(session: Session, place: str) -> None:
+    """Read a whole store and report what is damaged. Nothing is changed.
+
+    Stop the server first. The command exits with 0 if the store is whole, with 1 if it is damaged, and with 3 if it
+    could not be checked.
+    """
+    from fairlane.maintenance import check_store
+
+    with stoppable(), progress("checking") as bar:
+        report = check_store(place, bar.set)
+    session.answer(_facts(report), _text(place, report))
+    if not report.is_whole:
+        raise Quit(REFUSED)
+
+
+@store_command.command(name="repair")
+@click.argument("folder")
+@click.option("--dry-run", is_flag=True, help="Only report what would be lost.")
+@click.option("--yes", is_flag=True, help="Repair without asking.")
+@pass_session
+def repair_command(session: Session, folder: str, *, dry_run: bool, yes: bool) -> None:
+    """Copy what is readable of a damaged store to a new database that takes its place.
+
+    Stop the server first. The command reports what is lost, and asks before it changes anything. It keeps the damaged
+    files in a folder damaged-N inside the data folder, and may be interrupted and repeated. New ids and fencing tokens
+    are greater than all that may have been issued before.
+    """
+    from fairlane.maintenance import repair_store
+
+    with stoppable(), progress("reading") as bar:
+        plan = repair_store(folder, is_dry_run=True, progress=bar.set)
+    if plan.found.is_whole or dry_run:
+        session.answer(_facts(plan.found), _text(folder, plan.found))
+        return
+    if not session.is_json:
+        click.echo(_text(folder, plan.found), err=True)
+    confirm("Repair the store and go on without what is lost?", is_sure=yes)
+    with stoppable(), progress("repairing") as bar:
+        done = repair_store(folder, is_dry_run=False, progress=bar.set)
+    session.answer(
+        {**_facts(done.found), "next_sequence": done.next_sequence, "aside": str(done.aside or "")},
+        f"Repaired {folder}. The damaged files are in {done.aside}. The next sequence is {done.next_sequence}.",
+    )
+
+
+def _facts(report: StoreReport) -> dict[str, object]:
+    return {
+        "is_whole": report.is_whole,
+        "faults": list(report.faults),
+        "readable_from": report.first,
+        "readable_to": report.end - 1,
+        "lost_sequences": _lost(report),
+        "messages": report.messages,
+        "unreadable": [{"queue": queue, "id": id_} for queue, id_ in report.unreadable],
+    }
+
+
+def _lost(report: StoreReport) -> list[int] | None:
+    return [report.end, report.expected_end - 1] if report.end < report.expected_end else None
+
+
+def _text(place: str, report: StoreReport) -> str:
+    held = f"{report.messages} messages, journal readable from sequence {report.first} to {report.end - 1}"
+    if report.is_whole:
+        return f"{place} is whole: {held}."
+    lines = [f"{place} is damaged.", *(f"- {fault}" for fault in report.faults), f"Readable: {held}."]
+    if lost := _lost(report):
+        lines.append(f"Lost: sequences {lost[0]} to {lost[1]} ({lost[1] - lost[0] + 1} events).")
+    if report.unreadable:
+        names = [f"{queue} {id_}" for queue, id_ in report.unreadable[:_SHOWN]]
+        rest = len(report.unreadable) - len(names)
+        lines.append(f"Unreadable messages: {', '.join(names)}{f' and {rest} more' if rest else ''}.")
+    return "\n".join(lines)

@@ -1,0 +1,211 @@
+"""Checking and repairing a store that no broker has open.
+
+A broker refuses a damaged store. Checking says what is damaged and how much that affects; repairing copies what is
+readable to a new database, keeps the damaged files, and goes on with sequences that were certainly never issued.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlane.adapters.rocksdb import repair
+from fairlane.adapters.rocksdb.database import probe_reach
+from fairlane.adapters.rocksdb.folder import DATABASE, MARK, Examination, examine, locked
+from fairlane.adapters.rocksdb.high_water import FILE_NAME, HighWater
+from fairlane.adapters.rocksdb.survey import Progress
+from fairlane.adapters.store_url import is_url
+from fairlane.adapters.succession import EMPTY
+from fairlane.assembly import open_store
+from fairlane.broker.inspection import Inspection, inspect_store
+from fairlane.errors import FairlaneError, InvalidArgument
+from fairlane.ports.store import Extent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreReport:
+    """What a check found.
+
+    Attributes:
+        faults: what is damaged, one sentence each; empty if the store is whole.
+        first: the first sequence of the journal that is kept.
+        end: the journal is readable up to, but excluding, this sequence.
+        expected_end: where it should end, as far as anything tells.
+        messages: how many messages are alive at the readable end.
+        unreadable: the messages among them whose body can't be read, as a queue and an id.
+    """
+
+    faults: tuple[str, ...]
+    first: int
+    end: int
+    expected_end: int
+    messages: int
+    unreadable: tuple[tuple[str, str], ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairReport:
+    """What a repair did, or would do.
+
+    Attributes:
+        found: what was damaged.
+        next_sequence: the first sequence that is issued afterwards, above all that may have been issued before.
+        aside: where the damaged files are; None if nothing was changed.
+    """
+
+    found: StoreReport
+    next_sequence: int
+    aside: Path | None
+
+
+def _no_progress(_done: int, _all: int) -> None:
+    pass
+
+
+def check_store(place: Path | str, progress: Progress = _no_progress) -> StoreReport:
+    """Read a whole store, and return what is damaged. Nothing in it is changed.
+
+    A store at a URL is owned for as long as the check takes.
+
+    Raises:
+        StoreLocked: a broker has the store open.
+        InvalidArgument: there is no store.
+    """
+    if isinstance(place, str) and is_url(place):
+        return _check_url(place, progress)
+    folder = _store_folder(place)
+    with locked(folder / DATABASE):
+        found = examine(folder, probe=_probe, progress=progress)
+        try:
+            store = repair.ReadOnlyStore(folder / DATABASE)
+            inspected = inspect_store(store, store.recover(), progress) if (folder / DATABASE).exists() else None
+        except FairlaneError as error:
+            return _report(found, None, error.cause)
+        finally:
+            store.close()
+    return _report(found, inspected)
+
+
+def _check_url(url: str, progress: Progress) -> StoreReport:
+    store = open_store(url)
+    try:
+        inspected = inspect_store(store, store.recover(), progress)
+    finally:
+        store.close()
+    return _summary((), inspected, inspected.extent.next_sequence)
+
+
+def repair_store(place: Path | str, *, is_dry_run: bool, progress: Progress = _no_progress) -> RepairReport:
+    """Copy what is readable of a damaged store to a new database, which takes its place.
+
+    The damaged files are kept in a folder ``damaged-N`` beside it. It may be interrupted and repeated at any time.
+
+    Args:
+        place: the folder of the store.
+        is_dry_run: only find out what would be lost.
+        progress: called while something is read or copied.
+
+    Raises:
+        StoreLocked: a broker has the store open.
+        StoreDamaged, StoreCorrupt: nothing can be read; only a backup helps.
+        InvalidArgument: there is no store in the folder, or it is at a URL.
+    """
+    if isinstance(place, str) and is_url(place):
+        raise InvalidArgument("Only a store in a folder can be repaired. Restore a backup of the database or bucket.")
+    folder = _store_folder(place)
+    with locked(folder / DATABASE):
+        found = examine(folder, probe=_probe, progress=progress)
+        if repair.is_unfinished(folder):
+            return _finish(folder, found, is_dry_run=is_dry_run)
+        with repair.readable_part(folder, found.survey) as source:
+            inspected = None if source is None else inspect_store(source, source.recover(), progress)
+            report = _report(found, inspected, "" if source is None else source.fault)
+            if report.is_whole or is_dry_run:
+                return RepairReport(found=report, next_sequence=_reserved(found, report), aside=None)
+            is_readable = source is not None and inspected is not None and inspected.is_whole and not source.fault
+            needs_new = not is_readable or found.survey.damage is not None
+            if needs_new:
+                bodies = () if inspected is None else inspected.bodies
+                repair.build(folder, source, _kept(inspected), bodies, progress)
+        aside = repair.move_aside(folder, with_database=needs_new)
+        reserved = _reserved(found, report)
+        repair.finish(folder, end=report.end, reserved=reserved)
+    return RepairReport(found=report, next_sequence=reserved, aside=aside)
+
+
+def _finish(folder: Path, found: Examination, *, is_dry_run: bool) -> RepairReport:
+    """Finish a repair that was interrupted after the damaged database was moved aside."""
+    end = repair.unfinished_end(folder)
+    report = StoreReport(
+        faults=("A repair was interrupted; its new database is complete.",),
+        first=1,
+        end=end,
+        expected_end=end,
+        messages=0,
+        unreadable=(),
+    )
+    reserved = _reserved(found, report)
+    if not is_dry_run:
+        repair.finish(folder, end=end, reserved=reserved)
+    return RepairReport(found=report, next_sequence=reserved, aside=None)
+
+
+def _store_folder(place: Path | str) -> Path:
+    folder = Path(place)
+    if not any((folder / name).exists() for name in (MARK, FILE_NAME, DATABASE)):
+        raise InvalidArgument(f"{folder} is not a Fairlane store. Name the data folder of a server or broker.")
+    return folder
+
+
+def _probe(database: Path) -> int:
+    """Return the next sequence of a database; 1 if it can't be opened, which the inspection reports."""
+    try:
+        return probe_reach(database)
+    except FairlaneError:
+        return 1
+
+
+def _kept(inspected: Inspection | None) -> Extent:
+    """Return the extent of the new database."""
+    if inspected is None:
+        return EMPTY
+    extent = inspected.extent
+    first = extent.base if inspected.history_fault else extent.first
+    return Extent(first=min(first, inspected.end), base=extent.base, next_sequence=inspected.end)
+
+
+def _reserved(found: Examination, report: StoreReport) -> int:
+    """Return the first sequence that was certainly never issued."""
+    if found.high_water is None:
+        return report.expected_end + repair.UNKNOWN_SKIP
+    return max(found.high_water.reserved, report.expected_end)
+
+
+def _report(found: Examination, inspected: Inspection | None, fault: str = "") -> StoreReport:
+    mark = found.high_water if found.high_water is not None else HighWater()
+    damage = found.survey.damage
+    expected_end = max(mark.required(), found.survey.reach, damage.after_reach if damage is not None else 1)
+    faults = (*found.faults, *([fault] if fault else []))
+    if inspected is None:
+        return StoreReport(faults=faults, first=1, end=1, expected_end=expected_end, messages=0, unreadable=())
+    return _summary(faults, inspected, expected_end)
+
+
+def _summary(faults: tuple[str, ...], inspected: Inspection, expected_end: int) -> StoreReport:
+    unreadable = inspected.unreadable
+    more = [fault for fault in (inspected.fault, inspected.history_fault) if fault]
+    if unreadable:
+        more.append(f"The bodies of {len(unreadable)} messages can't be read.")
+    return StoreReport(
+        faults=(*faults, *more),
+        first=inspected.extent.first,
+        end=inspected.end,
+        expected_end=max(expected_end, inspected.extent.next_sequence),
+        messages=inspected.messages,
+        unreadable=unreadable,
+    )

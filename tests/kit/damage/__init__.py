@@ -1,0 +1,1 @@
+"""Damaged stores: a store is made once, copied, damaged in many ways, and opened again."""

@@ -1,0 +1,57 @@
+"""Damaged stores are refused, or nothing is lost; and no id or token is ever issued twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kit.damage.base import Answered, make_base
+from tests.kit.damage.kinds import KINDS
+from tests.kit.damage.trial import SEEDS, random_trial, trial
+
+_SEEDS_QUICK = 40
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answered]:
+    folder = tmp_path_factory.mktemp("base") / "store"
+    return folder, make_base(folder)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_known_kind_of_damage_is_loud_or_harmless(base: tuple[Path, Answered], tmp_path: Path, kind: str) -> None:
+    """A store with this damage is refused, or has everything that was answered."""
+    outcome = trial(*base, tmp_path, kind, KINDS[kind])
+    assert not outcome.is_silent, outcome
+
+
+@pytest.mark.parametrize("kind", ["none", "log: garbage after the end", "log: zeros after the end"])
+def test_what_is_no_damage_is_not_refused(base: tuple[Path, Answered], tmp_path: Path, kind: str) -> None:
+    """A store that lost nothing starts."""
+    assert trial(*base, tmp_path, kind, KINDS[kind]).result == "started, nothing lost"
+
+
+_LOSSES = [kind for kind in KINDS if kind.startswith("log: ") and not kind.endswith("after the end")]
+
+
+@pytest.mark.parametrize("kind", [*_LOSSES, "folder rocksdb gone", "CURRENT and log gone", "high-water mark: gone"])
+def test_lost_commits_are_refused(base: tuple[Path, Answered], tmp_path: Path, kind: str) -> None:
+    """A store that lost commits is refused as damaged, and so is one that lost what would show it."""
+    assert trial(*base, tmp_path, kind, KINDS[kind]).result == "refused (store_damaged)"
+
+
+def test_random_damage_is_loud_or_harmless(base: tuple[Path, Answered], tmp_path: Path) -> None:
+    """No random damage to any file loses anything silently: the first seeds."""
+    _check_seeds(base, tmp_path, range(_SEEDS_QUICK))
+
+
+@pytest.mark.long
+def test_more_random_damage_is_loud_or_harmless(base: tuple[Path, Answered], tmp_path: Path) -> None:
+    """No random damage to any file loses anything silently: the other seeds."""
+    _check_seeds(base, tmp_path, range(_SEEDS_QUICK, SEEDS))
+
+
+def _check_seeds(base: tuple[Path, Answered], work: Path, seeds: range) -> None:
+    outcomes = [random_trial(*base, work, seed) for seed in seeds]
+    assert [outcome for outcome in outcomes if outcome.is_silent] == []

@@ -1,0 +1,136 @@
+"""Checking a store changes nothing; repairing one keeps what is readable, and can be interrupted anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fairlane.adapters.rocksdb import repair
+from fairlane.assembly import open_broker
+from fairlane.cli.main import cli
+from fairlane.errors import InvalidArgument, StoreLocked
+from fairlane.maintenance import check_store, repair_store
+from tests.kit.damage.base import QUEUE, Answered, make_base
+from tests.kit.damage.kinds import KINDS, log_in
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answered]:
+    folder = tmp_path_factory.mktemp("base") / "store"
+    return folder, make_base(folder)
+
+
+@pytest.fixture
+def folder(base: tuple[Path, Answered], tmp_path: Path) -> Path:
+    return shutil.copytree(base[0], tmp_path / "store")
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Return all files but RocksDB's own log, which even a reader writes."""
+    files = (file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("LOG"))
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["--output", "json", "store", *words])
+
+
+def test_a_check_of_a_whole_store_changes_nothing(folder: Path, base: tuple[Path, Answered]) -> None:
+    """It counts the messages that are alive, and leaves every file as it is."""
+    before = content(folder)
+    report = check_store(folder)
+    assert (report.is_whole, report.messages) == (True, len(base[1].payloads))
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("log: 1 byte") or "gone" in kind])
+def test_a_check_of_a_damaged_store_changes_nothing(folder: Path, kind: str) -> None:
+    """Whatever it finds, the evidence stays."""
+    KINDS[kind](folder)
+    before = content(folder)
+    assert check_store(folder).is_whole == kind.startswith("OPTIONS")
+    assert {name: data for name, data in content(folder).items() if name in before} == before
+
+
+def test_a_dry_run_changes_nothing_and_says_what_the_repair_does(folder: Path) -> None:
+    """The range of lost sequences is known before anything is changed."""
+    KINDS["log: 1 byte flipped at 50 %"](folder)
+    before = content(folder)
+    planned = repair_store(folder, is_dry_run=True)
+    assert content(folder) == before
+    assert planned.aside is None
+    done = repair_store(folder, is_dry_run=False)
+    assert (done.found, done.next_sequence) == (planned.found, planned.next_sequence)
+    assert done.found.end < done.found.expected_end
+
+
+def test_a_repair_keeps_the_damaged_files(folder: Path) -> None:
+    """Everything that was there is in the folder that the repair names, byte for byte."""
+    KINDS["log: 1 byte flipped at 50 %"](folder)
+    before = content(folder)
+    aside = repair_store(folder, is_dry_run=False).aside
+    assert aside is not None
+    assert {name: data for name, data in content(aside).items() if "LOCK" not in name} == {
+        name: data for name, data in before.items() if "LOCK" not in name
+    }
+    assert check_store(folder).is_whole
+
+
+@pytest.mark.parametrize("step", ["_copy_pages", "_copy_bodies", "move_aside", "write_high_water", "write_mark"])
+def test_an_interrupted_repair_can_be_repeated(
+    folder: Path, base: tuple[Path, Answered], step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it stops, the next run ends with the same messages, and no id is issued again."""
+    KINDS["log: 1 byte flipped at 50 %"](folder)
+    planned = repair_store(folder, is_dry_run=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(repair, step, _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            repair_store(folder, is_dry_run=False)
+    repair_store(folder, is_dry_run=False)
+    assert check_store(folder).is_whole
+    with open_broker(folder) as broker:
+        kept = [id_ for id_ in base[1].payloads if int(id_, 16) < planned.found.end]
+        assert all(broker.get(QUEUE, id_).payload == base[1].payloads[id_].encode() for id_ in kept)
+        assert int(broker.enqueue(QUEUE, b"new"), 16) >= planned.next_sequence
+
+
+def _interrupt(*_words: object, **_more: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("command", [check_store, lambda folder: repair_store(folder, is_dry_run=True)])
+def test_a_store_that_a_broker_has_open_is_left_alone(folder: Path, command: Callable[[Path], object]) -> None:
+    """Files that change while they are read would look damaged."""
+    with open_broker(folder), pytest.raises(StoreLocked):
+        command(folder)
+
+
+def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    """Neither command makes a store where there is none."""
+    with pytest.raises(InvalidArgument, match="not a Fairlane store"):
+        check_store(tmp_path)
+    with pytest.raises(InvalidArgument, match="Only a store in a folder"):
+        repair_store("postgresql://localhost/x", is_dry_run=True)
+
+
+def test_the_commands_report_damage_and_repair_it(folder: Path) -> None:
+    """The exit code tells whether the store is whole, and the answer what is lost."""
+    assert run("check", str(folder)).exit_code == 0
+    os.truncate(log_in(folder), log_in(folder).stat().st_size - 100)
+    checked = run("check", str(folder))
+    assert checked.exit_code == 1
+    assert json.loads(checked.stdout)["lost_sequences"] == [458, 458]
+    assert run("repair", str(folder), "--dry-run").exit_code == 0
+    assert run("check", str(folder)).exit_code == 1
+    assert run("repair", str(folder)).exit_code == 2, "there is no terminal for the question"
+    repaired = run("repair", str(folder), "--yes")
+    assert repaired.exit_code == 0
+    assert Path(json.loads(repaired.stdout)["aside"]).name == "damaged-1"
+    assert run("check", str(folder)).exit_code == 0
