@@ -102,7 +102,9 @@ TOLD: list[tuple[AnyRecord, list[Row]]] = [
         ],
     ),
     (
-        Leased(90, "orders", [5, 3], 30_500, None, Picking(8, [40, 0], [0, 7], [(70, 300, 0, ""), (81, 450, 8, "mail")])),
+        Leased(
+            90, "orders", [5, 3], 30_500, None, Picking(8, [40, 0], [0, 7], [(70, 300, 0, ""), (81, 450, 8, "mail")])
+        ),
         [
             {
                 "message_id": M5,
