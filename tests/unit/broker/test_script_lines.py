@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fairlane.adapters.memory.store import MemoryStore
+from fairlane.broker.requests import Attach
 from fairlane.broker.settings import Settings
 from fairlane.errors import Closed, FairlaneError, QueueNotFound, StoreFailed
 from fairlane.model.message import NewMessage, Receipt
@@ -352,3 +353,35 @@ def test_a_request_that_is_refused_anyway_waits_for_no_script() -> None:
     results = broker.wait(broker.start(Enqueue(queue="slow", messages=news))).results
     assert [result.error is None for result in results] == [False, True]
     assert not isinstance(results[1].error, FairlaneError)
+
+
+def test_a_consumer_has_left_when_its_messages_are_back() -> None:
+    """Its attempts have failed, and the script has to be asked about each before the call is answered."""
+    broker, receipts = failing_broker(10)
+    broker.call(Nack(queue="q", receipts=receipts, intent="defer", delay_ms=0))
+    consumer, got = broker.attach("q", credit=10)
+    assert len(got) == 10
+    left = broker.submit(lambda reply: Attach(consumer, reply, is_closing=True))
+    broker.cycle()
+    assert not left.done()
+    broker.wait(left)
+    assert len(broker.peek("q.dlq", 100)) == 10
+
+
+def test_leases_that_ended_are_not_collected_while_the_store_fails() -> None:
+    """Each recovery finds them again, so what waited for the script before is dropped."""
+    store = BrokenStore()
+    broker = SteppedBroker(store=store, hooks=SimulatedHooks())
+    broker.create_queue("q", {"on_failure": ON_FAILURE})
+    broker.enqueue_many("q", [message(headers={"cost": "7"}) for _ in range(10)])
+    broker.lease("q", 10)
+    broker.clock.advance(30_000)
+    for _ in range(20):
+        store.fails = True
+        broker.cycle()
+        broker.cycle()
+        broker.clock.advance(2_000)
+    assert sum(len(line) for line in broker.engine.script_lines.lines.values()) + len(broker.engine.inbox) <= 1
+    store.fails = False
+    broker.advance(10_000)
+    assert {view.failures for view in broker.peek("q", 100)} == {1}

@@ -136,12 +136,12 @@ class Engine(EngineLife):
         for work in self.script_lines.heads():
             cycle.current = work.call
             try:
-                if not work.advance(self, cycle):
-                    continue
-                self.script_lines.remove(work)
-                if work.reply is None:
-                    cycle.own.append(work.call)
-                work.decide(self, cycle)
+                if self.reserve.is_short and type(work.call.request) in GROWING:
+                    self.script_lines.remove(work)
+                    cycle.answer(work.reply, self.reserve.refusal())
+                elif work.advance(self, cycle):
+                    self.script_lines.remove(work)
+                    work.decide(self, cycle)
             except _ApplyFailed:
                 raise
             except Exception as error:  # noqa: BLE001 - a bug of ours: nothing was applied, so the others go on

@@ -128,6 +128,7 @@ class EngineLife:
         self.schedule = Schedule(ledger, self.now_ms())
         self._housekeeper = Housekeeper(ledger, settings, carry_floor=self._carry_floor)
         self.redrives.stop_all()
+        self.script_lines.forget_own()
         self.state = after(self.state, Event.RECOVER)
         self._due_ms = 0
         self._undelivered.give_back(ledger, self.submit)

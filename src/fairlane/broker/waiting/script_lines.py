@@ -18,8 +18,8 @@ Failed attempts have lines of their own: a batch of new messages does not hold u
 
 *Fairness.* A cycle gives each queue at most its part of the script time, and the lines take turns in being first.
 
-*Own requests.* Leases that ended and consumers that went away are failed attempts that no caller asks for. Their
-receipts hold for one lease only, so one that is decided twice, after a recovery, changes nothing the second time.
+*Own requests.* Leases that ended are failed attempts that no caller asks for. A recovery drops them from the lines: it
+finds the leases again.
 """
 
 from __future__ import annotations
@@ -139,8 +139,6 @@ class ScriptLines:
             return
         for line in work.lines:
             self.lines.setdefault(line, deque()).append(work)
-        if work.reply is None and cycle.own and cycle.own[-1] is work.call:
-            cycle.own.pop()  # it is asked again from here, if this cycle fails
 
     def heads(self) -> Iterator[ScriptWork]:
         """Yield what is the first in all its lines, and what comes after it if it is removed meanwhile."""
@@ -167,6 +165,13 @@ class ScriptLines:
                 line.popleft()
                 if not line:
                     del self.lines[name]
+
+    def forget_own(self) -> None:
+        """Forget what no caller has asked for: after a recovery the leases that have ended are found again."""
+        for name, line in list(self.lines.items()):
+            self.lines[name] = kept = deque(work for work in line if work.reply is not None)
+            if not kept:
+                del self.lines[name]
 
     def dismiss(self) -> list[Reply]:
         """Forget everything that waits, and return the replies. Nothing of it has been done."""
