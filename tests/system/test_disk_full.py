@@ -81,7 +81,10 @@ def disk(tmp_path: Path) -> Iterator[TinyDisk]:
 def opened(disk: TinyDisk) -> Broker:
     """Open a broker without a reserve, so that the disk gets full to the last byte."""
     engine = Engine(
-        RocksDbStore(disk.store), hooks=LuaHooks(lambda _key: None), clock=SystemClock(), entropy=SystemEntropy()
+        RocksDbStore(disk.store),
+        hooks=LuaHooks(lambda _queue, _key: None),
+        clock=SystemClock(),
+        entropy=SystemEntropy(),
     )
     engine.open()
     return Broker(engine)
