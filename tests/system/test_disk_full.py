@@ -82,7 +82,7 @@ def opened(disk: TinyDisk) -> Broker:
     """Open a broker without a reserve, so that the disk gets full to the last byte."""
     engine = Engine(
         RocksDbStore(disk.store),
-        hooks=LuaHooks(lambda _queue, _key: None),
+        hooks=LuaHooks(lambda _queue, _name: None),
         clock=SystemClock(),
         entropy=SystemEntropy(),
     )

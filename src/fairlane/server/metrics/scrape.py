@@ -16,7 +16,7 @@ from fairlane.gateway.protocol import Observed
 from fairlane.model.message import Key
 from fairlane.model.names import is_dlq
 from fairlane.model.views import QueueView
-from fairlane.server.connections import Connections
+from fairlane.server.connections import REASONS, Connections
 from fairlane.server.metrics.broker import broker_families
 from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.families import (
@@ -150,7 +150,7 @@ def _call_families(counts: CallCounts) -> Iterator[Family]:
 def _connection_families(connections: Connections) -> Iterator[Family]:
     description = "Open connections over HTTP and the stream."
     yield Family("fairlane_connections", "gauge", description, single(len(connections)))
-    closed = {(reason,): count for reason, count in connections.closed.items()}
+    closed = {(reason,): connections.closed[reason] for reason in REASONS}
     description = "Connections that the server refused or closed, by reason."
     yield Family("fairlane_connections_closed_total", "counter", description, labelled(("reason",), closed))
 
