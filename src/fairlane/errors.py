@@ -351,6 +351,13 @@ class TooManyConnections(UnavailableError):
     remedy = "Retry later, close connections that are not needed, or raise the limit that the error names."
 
 
+class TooMuchUnread(UnavailableError):
+    """The caller, or all callers of the server together, have too many bytes of answers to read."""
+
+    code = "too_much_unread"
+    remedy = "Read the answers that were sent, then retry; or raise unread_bytes_max or unread_total_bytes_max."
+
+
 class RateLimited(UnavailableError):
     """The caller exceeded its request rate. Nothing was changed."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from fairlane.broker.waiting.room import Room
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.ledger import Message
 from fairlane.errors import FairlaneError, QueueNotFound
@@ -90,6 +91,7 @@ class Waiter:
         count: the most messages it wants.
         visibility_ms: how long the leases last; None for the queue's policy.
         until_ms: how long it waits at most, as an instant.
+        room: how many bytes its reader can take; None for any number.
     """
 
     queue: str
@@ -101,6 +103,7 @@ class Waiter:
     wait_ms: int = 0
     until_ms: int = 0
     is_over: bool = False
+    room: Room | None = None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -116,6 +119,7 @@ class AttachedConsumer:
         unseen: of these, what its reader has not received, if it knows; deferred when it ends.
         is_listed: whether it stands in the line of its queue.
         ending: why it ends, if the store goes to another process; it keeps what it has in flight then.
+        room: how many bytes its reader can take; None for any number.
     """
 
     queue: str
@@ -129,6 +133,7 @@ class AttachedConsumer:
     is_listed: bool = False
     is_closed: bool = False
     ending: FairlaneError | None = None
+    room: Room | None = None
 
     @property
     def count(self) -> int:

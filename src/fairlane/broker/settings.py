@@ -39,7 +39,7 @@ class Settings:
     disk_reserve_bytes: int = 256 * _MEBIBYTE
     waiters_max: int = 4096
     cache_bytes_max: int = 64 * _MEBIBYTE
-    answer_bytes_max: int = 64 * _MEBIBYTE
+    answer_bytes_max: int = 16 * _MEBIBYTE
     journal_retention_ms: int = 24 * _HOUR_MS
     journal_bytes_max: int = 1024 * _MEBIBYTE
     reader_hold_ms: int = 7 * 24 * _HOUR_MS

@@ -112,6 +112,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
             words: the reason as a sentence.
             until_ms: when the reason ends by itself, if that is known.
             turns: how many turns of other keys come first, if that is known.
+            share: which part of the throttle the queue gets, if other queues have messages for it, too.
     """
 
     id: str
@@ -123,6 +124,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     key: Key | None = None
     throttle: str | None = None
     owner: str | None = None
+    share: float | None = None
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

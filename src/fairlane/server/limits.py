@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fairlane.errors import InvalidArgument
+from fairlane.errors import InvalidArgument, TooMuchUnread
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.verbs.verb import Request
 
+_RETRY_AFTER_MS: Final = 1_000
 _MEBIBYTE: Final = 1024 * 1024
 _ENVELOPE_BYTES: Final = 8 * _MEBIBYTE
 """What a request with one message of the greatest size may have besides its payload, as base64 for example."""
@@ -21,6 +22,9 @@ class CallLimits:
     Attributes:
         body_bytes_max: bytes in one HTTP request, or in one message of the stream.
         json_body_bytes_max: bytes in one HTTP request in JSON, which takes longer to decode than msgpack.
+        unread_bytes_max: bytes of payload that one connection may have been sent and not read; no more messages are
+            leased for it then, and large answers are refused.
+        unread_total_bytes_max: the same for all connections together.
         calls_max: calls in flight on one connection of the stream; more are not read until one is answered.
         connections_max: open connections over HTTP and the stream, and as many again over gRPC.
         connections_per_address_max: of these, connections from one address that have shown no API key.
@@ -45,6 +49,8 @@ class CallLimits:
 
     body_bytes_max: int = PAYLOAD_BYTES_MAX + _ENVELOPE_BYTES
     json_body_bytes_max: int = 8 * _MEBIBYTE
+    unread_bytes_max: int = 16 * _MEBIBYTE
+    unread_total_bytes_max: int = 256 * _MEBIBYTE
     calls_max: int = 1024
     connections_max: int = 4096
     connections_per_address_max: int = 2048
@@ -71,6 +77,14 @@ class CallLimits:
                 raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}.")
         if self.requests_burst is not None and self.requests_per_second is None:
             raise ValueError("requests_burst needs requests_per_second.")
+
+    def too_much_unread(self) -> TooMuchUnread:
+        """Return the error of a caller whose answer has no room beside what is not read yet."""
+        return TooMuchUnread(
+            f"Too much is not read yet: unread_bytes_max is {self.unread_bytes_max} for a connection, "
+            f"unread_total_bytes_max is {self.unread_total_bytes_max} for all.",
+            retry_after_ms=_RETRY_AFTER_MS,
+        )
 
     def check_wait(self, request: Request[Any]) -> None:
         """Refuse a request that would hold an HTTP connection or gRPC call for too long.

@@ -40,6 +40,7 @@ HTTP_STATUS: Final[dict[str, int]] = {
     "too_many_waiters": 429,
     "too_many_connections": 429,
     "rate_limited": 429,
+    "too_much_unread": 429,
     "queue_full": 503,
     "global_full": 503,
     "queue_moving": 503,
@@ -101,6 +102,7 @@ GRPC_STATUS: Final[dict[str, int]] = {
     "too_many_waiters": _EXHAUSTED,
     "too_many_connections": _EXHAUSTED,
     "rate_limited": _EXHAUSTED,
+    "too_much_unread": _EXHAUSTED,
     "wrong_event_loop": _INTERNAL,
     "internal": _INTERNAL,
 }

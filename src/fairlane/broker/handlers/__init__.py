@@ -87,4 +87,5 @@ def _waiter(request: Lease, reply: Reply) -> Waiter:
         owner=request.owner,
         with_state=request.with_state,
         wait_ms=request.wait_ms,
+        room=getattr(reply, "room", None),
     )

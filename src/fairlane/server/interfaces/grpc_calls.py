@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 from urllib.parse import unquote
 
 import grpc
 import msgspec
 
+from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
 from fairlane.errors import FairlaneError, QueueElsewhere
 from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext, check_correlation_id
@@ -103,6 +104,16 @@ class Call:
         """
         return await reads.read(self._context, self.holder(caller))
 
+    async def room_for(self, data: bytes) -> Room:
+        """Return the room in which a large answer is counted until it is sent, or end the call if there is none."""
+        room = self._server.room()
+        if not room.takes(len(data)):
+            error = self._server.limits.too_much_unread()
+            self._server.tally.errors[error.code] += 1
+            await self.refuse(error)
+        room.add(len(data))
+        return room
+
     def holder(self, caller: Caller) -> str:
         """Return whom a wait, or a message that is being received, counts against."""
         return caller.id or block_of(self._address)
@@ -151,7 +162,11 @@ async def answer(
     call = Call(server, context, method.verb)
     answered = await _answered(server, method, reads, call)
     context.set_trailing_metadata(call.trailing())
-    return _encoded(method, answered)
+    data = _encoded(method, answered)
+    if len(data) > ALWAYS_BYTES:
+        room = await call.room_for(data)
+        context.add_done_callback(cast("Any", lambda _: room.clear()))
+    return data
 
 
 async def _answered(server: ServerContext, method: Method, reads: MessageReads, call: Call) -> msgspec.Struct:
@@ -194,7 +209,13 @@ async def hand_over(
         call.correlation_id = deliveries[0].correlation_id
     context.set_trailing_metadata(call.trailing())
     try:
-        await context.write(_encoded(method, leased))
+        data = _encoded(method, leased)
+        room = await call.room_for(data) if len(data) > ALWAYS_BYTES else None
+        try:
+            await context.write(data)
+        finally:
+            if room is not None:
+                room.clear()
     except BaseException:
         server.give_back(call.known, leased)  # the client did not receive them
         raise

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from fairlane.errors import FairlaneError, QueueElsewhere, RouteNotFound
+from fairlane.errors import FairlaneError, QueueElsewhere, RouteNotFound, TooMuchUnread
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.leases import leased_unless
 from fairlane.server.context import ServerContext
@@ -67,7 +67,11 @@ async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exch
         leased = cast("LeasedMessages", await server.call(request, caller, exchange.context()))
     if len(leased.deliveries) == 1:
         exchange.correlation_id = leased.deliveries[0].correlation_id
-    await (raw_payload.answer(exchange, leased) if is_raw else exchange.answer(leased))
+    try:
+        await (raw_payload.answer(exchange, leased) if is_raw else exchange.answer(leased))
+    except TooMuchUnread:
+        server.give_back(caller, leased)
+        raise
 
 
 async def _leased_in_time(request: Lease, server: ServerContext, exchange: Exchange, caller: Caller) -> LeasedMessages:
@@ -124,7 +128,7 @@ class HttpInterface:
             return
         if scope["type"] != "http":
             return
-        exchange = Exchange(scope, receive, send, self._server.limits)
+        exchange = Exchange(scope, receive, send, self._server.limits, self._server.room)
         try:
             await self._route(exchange)
         except Gone:
