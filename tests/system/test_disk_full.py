@@ -91,7 +91,9 @@ def payload_of(number: int, size: int) -> bytes:
     return f"{number:08}".encode() * (size // 8)
 
 
-def fill(broker: Broker, *, size: int = PAYLOAD_BYTES, first: int = 0) -> tuple[dict[str, int], StoreFailed | StoreFull]:
+def fill(
+    broker: Broker, *, size: int = PAYLOAD_BYTES, first: int = 0
+) -> tuple[dict[str, int], StoreFailed | StoreFull]:
     """Enqueue until the store fails; return what was acknowledged, by id, and how it failed."""
     acknowledged: dict[str, int] = {}
     for number in range(first, first + MESSAGES_MAX):
