@@ -323,6 +323,13 @@ class Disconnected(UnavailableError):
     remedy = "Send the request again; give an enqueue a dedup id so that it counts once."
 
 
+class NodeInsecure(UnavailableError):
+    """The node that owns the queue does not use TLS, and this node sends no API key in clear text. Nothing was done."""
+
+    code = "node_insecure"
+    remedy = "Set up TLS for every node of the cluster, so that each advertises an https address."
+
+
 class QueueFull(UnavailableError):
     """The queue has reached its limit of messages or bytes. The message was not enqueued."""
 
@@ -342,6 +349,13 @@ class TooManyConnections(UnavailableError):
 
     code = "too_many_connections"
     remedy = "Retry later, close connections that are not needed, or raise the limit that the error names."
+
+
+class TooMuchUnread(UnavailableError):
+    """The caller, or all callers of the server together, have too many bytes of answers to read."""
+
+    code = "too_much_unread"
+    remedy = "Read the answers that were sent, then retry; or raise unread_bytes_max or unread_total_bytes_max."
 
 
 class RateLimited(UnavailableError):

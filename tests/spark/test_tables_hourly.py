@@ -10,10 +10,7 @@ from pyspark.sql import functions as F
 
 from fairlane.spark.tables.attempts import attempts
 from fairlane.spark.tables.histogram import bucket_of, greatest_in, merged
-from fairlane.spark.tables.latency import latency
-from fairlane.spark.tables.sla import sla
-from fairlane.spark.tables.tenant_usage import tenant_usage
-from fairlane.spark.tables.throttle_waits import throttle_waits
+from fairlane.spark.tables.hourly import latency, sla, tenant_usage, throttle_waits
 from tests.spark.table_rows import DAY_0, HOUR, Event, enqueued, frame, of, told
 
 pytestmark = pytest.mark.usefixtures("small_data")

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 import fairlane.spark.tables.attempts as attempting
 import fairlane.spark.tables.dead_letters as dying
 import fairlane.spark.tables.events as happening
-import fairlane.spark.tables.latency as waiting
-import fairlane.spark.tables.tenant_usage as using
+import fairlane.spark.tables.hourly as using
+import fairlane.spark.tables.hourly as waiting
 
 
 def _session() -> SparkSession:

@@ -37,11 +37,7 @@ class StoreUrl:
     options: Mapping[str, str]
 
     def number(self, name: str, default: int) -> int:
-        """Return the value of an integer option.
-
-        Raises:
-            InvalidArgument: the value is not an integer.
-        """
+        """Return the value of an integer option. Raises InvalidArgument if the value is not an integer."""
         text = self.options.get(name)
         if text is None:
             return default
@@ -67,11 +63,7 @@ def is_url(text: str) -> bool:
 
 
 def parse_store_url(url: str) -> StoreUrl:
-    """Parse the URL of a store.
-
-    Raises:
-        InvalidArgument: the scheme or an option is unknown.
-    """
+    """Parse the URL of a store. Raises InvalidArgument if the scheme or an option is unknown."""
     parts = _split(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if parts.scheme in POSTGRES:

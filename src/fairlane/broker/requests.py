@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from fairlane.broker.waiting.room import Room
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.ledger import Message
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, QueueNotFound
 from fairlane.model.message import Delivery, Receipt
 from fairlane.model.names import id_of
 from fairlane.verbs.verb import Reply, Request
@@ -26,6 +27,35 @@ class NoReply:
 
     def set_exception(self, exception: BaseException, /) -> None:
         """Discard the refusal."""
+
+
+class AfterRelease:
+    """The reply to a consumer that goes: it is answered when the messages that the consumer held are back.
+
+    They go back whether or not the caller waits for that.
+    """
+
+    __slots__ = ("_reply",)
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+
+    def done(self) -> bool:
+        """Return False: the messages are still to go back."""
+        return False
+
+    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - see Reply
+        """Answer that the consumer is gone."""
+        del result
+        if not self._reply.done():
+            self._reply.set_result(None)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Refuse, unless the messages are gone with their queue."""
+        if isinstance(exception, QueueNotFound):
+            self.set_result(None)
+        elif not self._reply.done():
+            self._reply.set_exception(exception)
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +91,7 @@ class Waiter:
         count: the most messages it wants.
         visibility_ms: how long the leases last; None for the queue's policy.
         until_ms: how long it waits at most, as an instant.
+        room: how many bytes its reader can take; None for any number.
     """
 
     queue: str
@@ -72,6 +103,7 @@ class Waiter:
     wait_ms: int = 0
     until_ms: int = 0
     is_over: bool = False
+    room: Room | None = None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -87,6 +119,7 @@ class AttachedConsumer:
         unseen: of these, what its reader has not received, if it knows; deferred when it ends.
         is_listed: whether it stands in the line of its queue.
         ending: why it ends, if the store goes to another process; it keeps what it has in flight then.
+        room: how many bytes its reader can take; None for any number.
     """
 
     queue: str
@@ -100,6 +133,7 @@ class AttachedConsumer:
     is_listed: bool = False
     is_closed: bool = False
     ending: FairlaneError | None = None
+    room: Room | None = None
 
     @property
     def count(self) -> int:

@@ -29,6 +29,8 @@ class Settings:
         segment_events: how many events a segment of the journal has when it is sealed.
         segment_ms: how old a segment is when it is sealed, if it has fewer events.
         cycle_events_max: about how many events of requests, and how many leases, one commit holds; more wait.
+        hook_queue_ms_max: about how long the scripts of one queue run in one cycle; remaining messages wait in order.
+        hook_cycle_ms_max: about how long all scripts run in one cycle.
     """
 
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
@@ -37,13 +39,15 @@ class Settings:
     disk_reserve_bytes: int = 256 * _MEBIBYTE
     waiters_max: int = 4096
     cache_bytes_max: int = 64 * _MEBIBYTE
-    answer_bytes_max: int = 64 * _MEBIBYTE
+    answer_bytes_max: int = 16 * _MEBIBYTE
     journal_retention_ms: int = 24 * _HOUR_MS
     journal_bytes_max: int = 1024 * _MEBIBYTE
     reader_hold_ms: int = 7 * 24 * _HOUR_MS
     segment_events: int = 250_000
     segment_ms: int = 10 * 60_000
     cycle_events_max: int = 1_000
+    hook_queue_ms_max: int = 5
+    hook_cycle_ms_max: int = 10
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

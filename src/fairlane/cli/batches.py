@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from fairlane.cli import tables
 from fairlane.cli.broker_commands import Printed, broker_command
 from fairlane.cli.formatting import message_count
 from fairlane.cli.parameters import QUEUE
-
-if TYPE_CHECKING:
-    from fairlane.cli.session import Broker
+from fairlane.cli.session import Broker
 
 NAME = click.argument("name")
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias
+from typing import Any, Concatenate, ParamSpec, TypeAlias
 
 import click
 
 from fairlane.cli.interaction import confirm
 from fairlane.cli.output import Table
 from fairlane.cli.parameters import YES
-from fairlane.cli.session import Session, pass_session
-
-if TYPE_CHECKING:
-    from fairlane.cli.session import Broker
+from fairlane.cli.session import Broker, Session, pass_session
 
 P = ParamSpec("P")
 Printed: TypeAlias = tuple[object, Iterable[Table] | str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import click
 
@@ -14,12 +14,9 @@ from fairlane.cli.interaction import stoppable
 from fairlane.cli.leases import lease
 from fairlane.cli.output import raw_output
 from fairlane.cli.parameters import DURATION, QUEUE, WAIT_TIME, WaitTime
-from fairlane.cli.session import Session, pass_session
+from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, Receipt
-
-if TYPE_CHECKING:
-    from fairlane.cli.session import Broker
 
 _BATCH = 32
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -17,13 +17,10 @@ from fairlane.cli.formatting import message_count, printable
 from fairlane.cli.interaction import progress, stoppable
 from fairlane.cli.messages import AFTER, COUNT, MESSAGE
 from fairlane.cli.parameters import DURATION, KEY, QUEUE
-from fairlane.cli.session import Session, pass_session
+from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.names import dlq_of, is_dlq
 from fairlane.model.views import DeadLetterFilter, RedriveView
-
-if TYPE_CHECKING:
-    from fairlane.cli.session import Broker
 
 _FILTERS = (
     click.option("--newer-than", type=DURATION, help="Only messages that died at most this long ago."),

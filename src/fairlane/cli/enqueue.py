@@ -8,21 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import click
 
 from fairlane.cli.errors import REFUSED, UNAVAILABLE, Quit, exit_code_of, facts_of
 from fairlane.cli.formatting import message_count, printable
 from fairlane.cli.interaction import progress
-from fairlane.cli.message_lines import Numbered, from_json_lines, from_lines, lines_of, message_of
+from fairlane.cli.message_lines import Numbered, from_lines, lines_of, message_of
 from fairlane.cli.parameters import DURATION, KEY, PAIR, QUEUE
-from fairlane.cli.session import Session, pass_session
+from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import PRIORITY_NAMES, NewMessage
-
-if TYPE_CHECKING:
-    from fairlane.cli.session import Broker
 
 _BATCH = 500
 _BATCH_BYTES = 1024 * 1024
@@ -63,10 +60,10 @@ def enqueue_command(session: Session, /, queue: str, payload: str | None, **opti
         if not is_many:
             _enqueue_one(session, queue, message_of(stream.read(), options))
             return
-        read = from_json_lines if options["is_jsonl"] else from_lines
         with session.broker() as broker, progress(f"Enqueueing to {queue}") as bar:
             load = BulkEnqueue(broker, queue, total=_lines_in(options["path"]), show=bar.set)
-            load.run(read(lines_of(stream), base, dedup_prefix=options["dedup_prefix"]))
+            is_json, prefix = options["is_jsonl"], options["dedup_prefix"]
+            load.run(from_lines(lines_of(stream), base, is_json=is_json, dedup_prefix=prefix))
     load.report(session)
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -16,14 +16,11 @@ from fairlane.cli.errors import NOTHING, Quit, exit_code_of
 from fairlane.cli.formatting import as_json, instant
 from fairlane.cli.output import raw_output
 from fairlane.cli.parameters import DURATION, QUEUE, WAIT_TIME
-from fairlane.cli.session import Session, pass_session
+from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.errors import FairlaneError
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import Delivery, Receipt
 from fairlane.verbs.leases import NackIntent, SetState
-
-if TYPE_CHECKING:
-    from fairlane.cli.session import Broker
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Result = TypeVar("Result")

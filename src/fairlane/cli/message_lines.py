@@ -50,29 +50,22 @@ def message_of(payload: bytes, options: Mapping[str, Any]) -> NewMessage:
     )
 
 
-def from_lines(lines: Lines, base: NewMessage, *, dedup_prefix: str | None) -> Iterator[Numbered | None]:
-    """Yield a message for each line, with the terms of ``base``."""
+def from_lines(lines: Lines, base: NewMessage, *, is_json: bool, dedup_prefix: str | None) -> Iterator[Numbered | None]:
+    """Yield a message for each line, with the terms of ``base``; None where the next line may take a while.
+
+    A line is a payload, or with ``is_json`` an object whose fields win over ``base``. Empty lines of JSON are skipped.
+    """
     number = 0
     for line in lines:
         if line is None:
             yield None
             continue
         number += 1
-        yield number, _with_dedup_id(msgspec.structs.replace(base, payload=line), dedup_prefix, number)
-
-
-def from_json_lines(lines: Lines, base: NewMessage, *, dedup_prefix: str | None) -> Iterator[Numbered | None]:
-    """Yield a message for each line of JSON, with the terms of ``base`` as defaults. Empty lines are skipped."""
-    number = 0
-    for line in lines:
-        if line is None:
-            yield None
-            continue
-        number += 1
-        if not line.strip():
+        if is_json and not line.strip():
             continue
         try:
-            yield number, _with_dedup_id(_from_json(line, base), dedup_prefix, number)
+            made = _from_json(line, base) if is_json else msgspec.structs.replace(base, payload=line)
+            yield number, _with_dedup_id(made, dedup_prefix, number)
         except ValueError as error:
             yield number, InvalidArgument(f"{str(error).removesuffix('.')}.")
 

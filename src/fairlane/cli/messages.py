@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from fairlane.cli import tables
 from fairlane.cli.broker_commands import Printed, broker_command
 from fairlane.cli.formatting import printable
 from fairlane.cli.parameters import KEY, QUEUE
+from fairlane.cli.session import Broker
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.views import DeadLetterFilter
-
-if TYPE_CHECKING:
-    from fairlane.cli.session import Broker
 
 COUNT = click.option(
     "--count", type=click.IntRange(1, BATCH_MAX), default=10, show_default=True, help="Most messages to show."

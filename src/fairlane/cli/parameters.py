@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -115,6 +116,7 @@ class QueueName(click.ParamType):  # type: ignore[type-arg] # older versions of 
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+FOLDER = click.Path(file_okay=False, path_type=Path)
 DURATION = Duration()
 WAIT_TIME = WaitTime()
 KEY = KeyPath()

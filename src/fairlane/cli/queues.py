@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,11 +14,8 @@ from fairlane.cli.formatting import message_count
 from fairlane.cli.output import Table, is_terminal, show
 from fairlane.cli.parameters import DURATION, KEY, PAIR, QUEUE, QueueName
 from fairlane.cli.policies import policy_fields
-from fairlane.cli.session import Session, pass_session
+from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.model.message import Key, key_text
-
-if TYPE_CHECKING:
-    from fairlane.cli.session import Broker
 
 _SETTINGS = click.option(
     "--set",

@@ -18,8 +18,8 @@ if TYPE_CHECKING:  # the help imports none of these
 
     from fairlane.verbs.methods.complete import AllVerbs
 
-    Broker: TypeAlias = AllVerbs[Any]
-    """A broker that the commands call: embedded, or a client of a server."""
+Broker: TypeAlias = "AllVerbs[Any]"
+"""A broker that the commands call: embedded, or a client of a server."""
 
 DEFAULT_SERVER = "http://127.0.0.1:7420"
 STORE_FOLDER = "store"

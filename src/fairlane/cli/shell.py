@@ -12,17 +12,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 from click.shell_completion import get_completion_class
 
 from fairlane.cli.formatting import as_json
+from fairlane.cli.session import Broker
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, Receipt, key_text
-
-if TYPE_CHECKING:
-    from fairlane.cli.session import Broker
 
 NAME: Final = "FAIRLANE_QUEUE_NAME"
 MESSAGE_ID: Final = "FAIRLANE_QUEUE_MESSAGE_ID"

@@ -45,9 +45,9 @@ def worker_command(
     On an interrupt or SIGTERM the worker finishes the handlers that are running and returns its other messages. On a
     second one it returns all messages at once. Processes that crash are restarted.
     """
-    from fairlane.worker.logs import set_up_logs
+    from fairlane.logs import set_up_logs
 
-    set_up_logs(log_format, log_level)
+    set_up_logs(log_format, log_level, shows_process=True)
     worker = _load(app)
     if grace is not None:
         worker.grace_s = grace / 1000

@@ -206,21 +206,9 @@ class ClusterTransport:
         if self._first.is_live:
             return self._first
         if self._reaching is None or self._reaching.done():
-            self._reaching = asyncio.get_running_loop().create_task(self._any_in_time())
+            self._reaching = asyncio.get_running_loop().create_task(self._retries.until_answered(self._any))
         self._first = await asyncio.shield(self._reaching)
         return self._first
-
-    async def _any_in_time(self) -> WebSocketTransport:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._retries.patience_s
-        for wait_s in self._retries.waits_s():
-            try:
-                return await self._any()
-            except Disconnected:
-                if loop.time() + wait_s > until:
-                    raise
-            await asyncio.sleep(wait_s)
-        raise AssertionError("waits never end")
 
     async def _any(self) -> WebSocketTransport:
         """Return a connected node: the one asked last if it answers, then connected ones, then the others."""

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Self, Unpack
 
 from fairlane.client.portal import Portal
-from fairlane.client.producer_aio import AsyncProducer, Producing
-from fairlane.errors import Closed, FairlaneError
+from fairlane.client.producer_aio import AsyncProducer
+from fairlane.errors import Closed
 from fairlane.model.message import MessageTerms, NewMessage
 from fairlane.verbs.methods.conversions import message_of
 
@@ -19,27 +19,17 @@ from fairlane.verbs.methods.conversions import message_of
 class Producer:
     """Sends messages to one queue in batches, from any number of threads; see ``AsyncProducer``."""
 
-    def __init__(
-        self,
-        client: Producing,
-        portal: Portal,
-        queue: str,
-        *,
-        batch: int,
-        linger_ms: int,
-        in_flight: int,
-        on_failure: Callable[[NewMessage, FairlaneError], None] | None,
-    ) -> None:
+    def __init__(self, portal: Portal, make: Callable[[], AsyncProducer], *, buffered_max: int) -> None:
         self._portal = portal
-        self._room = threading.BoundedSemaphore(2 * batch * in_flight)
+        self._room = threading.BoundedSemaphore(buffered_max)
         self._lock = threading.Lock()
         self._waiting: list[tuple[NewMessage, Future[str]]] = []
         self._is_closed = False
 
-        async def make() -> AsyncProducer:
-            return client.producer(queue, batch=batch, linger_ms=linger_ms, in_flight=in_flight, on_failure=on_failure)
+        async def on_the_loop() -> AsyncProducer:
+            return make()
 
-        self._producer = portal.run(make())
+        self._producer = portal.run(on_the_loop())
 
     def send(self, message: NewMessage | bytes, **terms: Unpack[MessageTerms]) -> Future[str]:
         """Buffer a message, or a payload with terms, waiting while the buffer is full. Return a future of its id.

@@ -24,21 +24,6 @@ class Enqueuing(Protocol):
         """Enqueue messages, and return an id or an error for each."""
 
 
-class Producing(Protocol):
-    """Creates producers."""
-
-    def producer(
-        self,
-        queue: str,
-        *,
-        batch: int,
-        linger_ms: int,
-        in_flight: int,
-        on_failure: Callable[[NewMessage, FairlaneError], None] | None,
-    ) -> AsyncProducer:
-        """Return a producer."""
-
-
 class AsyncProducer:
     """Sends messages to one queue in batches. After ``flush`` or the end of the block, all are durable or reported."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from fairlane.errors import (
     Disconnected,
@@ -20,6 +21,7 @@ from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Shape
 
+T = TypeVar("T")
 _NOTHING_DONE: Final = (RateLimited, QueueMoving, QueueElsewhere)
 """Errors after which the request has certainly not been carried out."""
 LEASES_STAY: Final = (QueueMoving, QueueElsewhere, QueueSplit)
@@ -48,6 +50,19 @@ class Retries:
         while True:
             yield most * random.uniform(0.5, 1.0)  # noqa: S311 - a delay is no secret
             most = min(most * self.factor, self.longest_s)
+
+    async def until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Return what an attempt returns; repeat it as long as no server answers, up to ``patience_s``."""
+        now = asyncio.get_running_loop().time
+        until = now() + self.patience_s
+        for wait_s in self.waits_s():
+            try:
+                return await attempt()
+            except Disconnected:
+                if now() + wait_s > until:
+                    raise
+            await asyncio.sleep(wait_s)
+        raise AssertionError("waits never end")
 
 
 def is_passing(error: FairlaneError) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -122,8 +123,10 @@ class Client(AllVerbs[Message]):
         on_failure: Callable[[NewMessage, FairlaneError], None] | None = None,
     ) -> Producer:
         """Return a buffered producer; see ``AsyncClient.producer``. ``on_failure`` is called in the client's thread."""
-        options = {"batch": batch, "linger_ms": linger_ms, "in_flight": in_flight}
-        return Producer(self._async, self._running(), queue, on_failure=on_failure, **options)
+        make = partial(
+            self._async.producer, queue, batch=batch, linger_ms=linger_ms, in_flight=in_flight, on_failure=on_failure
+        )
+        return Producer(self._running(), make, buffered_max=2 * batch * in_flight)
 
     def ack_soon(self, message: Held, *, cost: int | None = None) -> None:
         """Acknowledge a leased message without waiting for the answer; see ``flush``."""

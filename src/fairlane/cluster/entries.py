@@ -1,4 +1,4 @@
-"""The entries of the board: nodes, groups, splits, config and budgets, as JSON under names like ``group/orders``."""
+"""The entries of the board: nodes, groups, splits, config, budgets, a secret, as JSON with names like ``group/a``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ GROUP: Final = "group/"
 CONFIG: Final = "config/"
 BUDGET: Final = "budget/"
 SPLIT: Final = "split/"
+TRUST: Final = "trust"
 
 
 class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +91,15 @@ class ConfigEntry(msgspec.Struct, frozen=True):
     value: str
 
 
+class SecretEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The secret by which nodes know each other; see ``node_proofs``. It is created once."""
+
+    secret: str
+
+    def __repr__(self) -> str:
+        return "SecretEntry()"
+
+
 class Share(msgspec.Struct, frozen=True, array_like=True):
     """The part of a throttle that a group may use: millionths of a token per second, and whole tokens saved up."""
 
@@ -119,6 +129,7 @@ class BoardView(msgspec.Struct, frozen=True, kw_only=True):
     """A board as it was read, by kind of entry.
 
     Attributes:
+        secret: the secret of the cluster; None before its first node has joined.
         versions: the version of every entry, by its name on the board; a change names the version it replaces.
     """
 
@@ -127,6 +138,7 @@ class BoardView(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, str] = {}
     budgets: dict[str, Budget] = {}
     splits: dict[str, SplitEntry] = {}
+    secret: SecretEntry | None = None
     versions: dict[str, str] = {}
 
 
@@ -134,7 +146,7 @@ T = TypeVar("T")
 _encoder = msgspec.json.Encoder()
 
 
-def encode(entry: NodeEntry | GroupEntry | ConfigEntry | Budget | SplitEntry) -> bytes:
+def encode(entry: NodeEntry | GroupEntry | ConfigEntry | Budget | SplitEntry | SecretEntry) -> bytes:
     """Encode an entry for the board."""
     return _encoder.encode(entry)
 
@@ -153,7 +165,8 @@ def view_of(entries: Mapping[str, Entry]) -> BoardView:
     Raises:
         StoreCorrupt: an entry is not of the kind that its name says.
     """
-    view = BoardView(nodes={}, groups={}, config={}, budgets={}, splits={}, versions={})
+    secret = decode(TRUST, entries[TRUST].value, SecretEntry) if TRUST in entries else None
+    view = BoardView(nodes={}, groups={}, config={}, budgets={}, splits={}, secret=secret, versions={})
     for name, entry in entries.items():
         view.versions[name] = entry.version
         if name.startswith(NODE):

@@ -82,6 +82,7 @@ class ClusterGateway:
         self.turn = secrets.randbelow(PARTITIONS_MAX)
         """The partition that is asked first by the next lease of a split queue; it grows with each."""
         self._peers = peers
+        self._proofs = node.proofs()
         peers.on_late = self.give_back
         self._special = special
         self._spread = spread
@@ -240,6 +241,10 @@ class ClusterGateway:
         """Return the gRPC address of the node with this HTTP address, if it has one."""
         nodes = self.member.board.view.nodes.values()
         return next((entry.grpc for entry in nodes if entry.address == address), None)
+
+    def is_node(self, proof: str) -> bool:
+        """Return whether a request comes from another node of this cluster, by the proof that it carries."""
+        return self._proofs.is_valid(proof)
 
     def other_addresses(self) -> list[str]:
         """Return the addresses of all other nodes that live."""

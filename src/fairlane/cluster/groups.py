@@ -144,6 +144,10 @@ class Groups:
         """The groups that are open here."""
         return self._open.keys()
 
+    def opened(self) -> list[tuple[str, AsyncBroker]]:
+        """Return the groups that are open here now, each with its broker."""
+        return list(self._open.items())
+
     def group(self, name: str) -> AsyncBroker | None:
         """Return the broker of a group that is open here."""
         return self._open.get(name)

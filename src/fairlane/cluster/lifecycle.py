@@ -73,9 +73,8 @@ class Lifecycle:
 
     def reconcile(self) -> None:
         """Notice groups whose brokers answer no more, and start what is to be done now."""
-        for group in list(self._groups.names):
-            broker = self._groups.group(group)
-            if broker is not None and broker.is_lost and self._states.get(group) is GroupState.OPEN:
+        for group, broker in self._groups.opened():
+            if broker.is_lost and self._states.get(group) is GroupState.OPEN:
                 self._note(group, GroupEvent.LOSE)
         for action in reconcile(self._states, self._goals):
             self._carry_out(action)

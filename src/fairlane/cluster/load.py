@@ -26,10 +26,7 @@ class GroupLoads:
         self._looked_s = now_s
         rates: dict[str, float] = {}
         self._sequences = {group: at for group, at in self._sequences.items() if group in self._groups.names}
-        for group in self._groups.names:
-            broker = self._groups.group(group)
-            if broker is None:
-                continue
+        for group, broker in self._groups.opened():
             sequence, rate = broker.sequence, 0.0
             if elapsed_s is not None and group in self._sequences:
                 rate = (sequence - self._sequences[group]) / elapsed_s
@@ -43,8 +40,7 @@ class GroupLoads:
     def demand(self) -> dict[str, dict[str, int]]:
         """Return how many messages wait for each throttle, by throttle and group."""
         found: dict[str, dict[str, int]] = {}
-        for group in self._groups.names:
-            broker = self._groups.group(group)
-            for throttle, count in ({} if broker is None else broker.throttle_demand()).items():
+        for group, broker in self._groups.opened():
+            for throttle, count in broker.throttle_demand().items():
                 found.setdefault(throttle, {})[group] = count
         return found

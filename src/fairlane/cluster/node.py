@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -21,11 +22,22 @@ from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.cluster import placement
 from fairlane.cluster.board_changes import BoardChanges
 from fairlane.cluster.cluster_view import cluster_view
-from fairlane.cluster.entries import GROUP, NODE, BoardView, NodeEntry, Share, encode, groups_by_queue
+from fairlane.cluster.entries import (
+    GROUP,
+    NODE,
+    TRUST,
+    BoardView,
+    NodeEntry,
+    SecretEntry,
+    Share,
+    encode,
+    groups_by_queue,
+)
 from fairlane.cluster.groups import GroupLocation, Groups
 from fairlane.cluster.heartbeat import Heartbeat, Liveness
 from fairlane.cluster.lifecycle import Lifecycle, OpenGroup
 from fairlane.cluster.load import GroupLoads
+from fairlane.cluster.node_proofs import NodeProofs
 from fairlane.cluster.reconcile import goals_of
 from fairlane.cluster.shared_board import SharedBoard
 from fairlane.cluster.shared_config import GroupConfigs, SharedConfig, config_of_groups
@@ -45,6 +57,7 @@ _SHARE_S: Final = 0.5
 """The least time between two divisions of the throttles."""
 _FORGET_MS: Final = 600_000
 """How long a silent node stays on the board."""
+_SECRET_BYTES: Final = 32
 _log = logging.getLogger("fairlane.cluster")
 
 
@@ -117,10 +130,21 @@ class Node:
         self._heartbeat.begin(view)
         while not self._heartbeat.has_appeared:  # an earlier process of the same name may still write its entry
             await self._heartbeat.beat()
-        await self.board.read()
+        if (await self.board.read()).secret is None:
+            created = SecretEntry(secret=secrets.token_hex(_SECRET_BYTES))
+            await self.board.put(TRUST, encode(created), version=None)  # unless another node has done it meanwhile
+            await self.board.read()
         self.note()
         self.groups.config = self.config
         self._running = [asyncio.create_task(self._repeat(each)) for each in (self._beat, self._step)]
+
+    def proofs(self) -> NodeProofs:
+        """Return what proves to other nodes that this is one, and checks theirs."""
+        return NodeProofs(node=self.terms.name, address=self.terms.address, secret=self._secret)
+
+    def _secret(self) -> str | None:
+        entry = self.board.view.secret
+        return None if entry is None else entry.secret
 
     @property
     def live(self) -> frozenset[str]:
@@ -197,9 +221,8 @@ class Node:
 
     def _check_groups(self) -> None:
         """Ask each group's store whether it is still owned. A queue without traffic would not notice otherwise."""
-        for group in list(self.groups.names):
-            broker = self.groups.group(group)
-            if broker is not None and group not in self._checks:
+        for group, broker in self.groups.opened():
+            if group not in self._checks:
                 task = self._checks[group] = asyncio.create_task(self._check_group(broker))
                 task.add_done_callback(lambda _, group=group: self._checks.pop(group, None))  # type: ignore[misc] # default
 

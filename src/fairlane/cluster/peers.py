@@ -20,7 +20,7 @@ import httpx
 
 from fairlane.client.retries import Retries
 from fairlane.client.transport.websocket import FRAME_BYTES_MAX, WebSocketTransport
-from fairlane.errors import Disconnected, QueueMoving
+from fairlane.errors import Disconnected, NodeInsecure, QueueMoving
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
 from fairlane.gateway.protocol import Answer, RemoteAnswer
@@ -54,15 +54,21 @@ class _Line:
 class Peers:
     """Connections to other nodes."""
 
-    def __init__(self, node: str, *, tls: ssl.SSLContext | None = None, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        prove: Callable[[str], str],
+        *,
+        tls: ssl.SSLContext | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
         """Connect to no node yet.
 
         Args:
-            node: the name of this node.
+            prove: returns what proves to the node at an address that this one asks; see ``node_proofs``.
             tls: verifies nodes at ``https``, and identifies this one; by default the system's authorities verify them.
             frame_bytes_max: bytes in one request.
         """
-        self._node = node
+        self._prove = prove
         self._tls = tls
         self._frame_bytes_max = frame_bytes_max
         self._lines: dict[tuple[str, str | None], list[_Line]] = {}
@@ -102,7 +108,8 @@ class Peers:
         return line
 
     def _transport(self, address: str, caller: Caller) -> WebSocketTransport:
-        headers = {FORWARDED.decode(): self._node}
+        self._check_secure(address)
+        headers = {FORWARDED.decode(): self._prove(address)}
         if caller.authorization is not None:
             headers["authorization"] = caller.authorization
 
@@ -120,6 +127,11 @@ class Peers:
         )
         transport.hasten(connect_s=_CONNECT_S, ping_s=_PING_S)
         return transport
+
+    def _check_secure(self, address: str) -> None:
+        """Refuse to send the API key of a caller in clear text if this node speaks TLS."""
+        if self._tls is not None and not address.startswith("https://"):
+            raise NodeInsecure(f"The node at {address} does not use TLS, but this one does.")
 
     def _close_idle(self) -> None:
         """Close the connections that are idle, if there are too many: every API key that was ever used has one."""
@@ -145,7 +157,8 @@ class Peers:
             QueueMoving: the node can't be reached.
             Disconnected: the answer broke off.
         """
-        told = {**headers, FORWARDED.decode(): self._node}
+        self._check_secure(address)
+        told = {**headers, FORWARDED.decode(): self._prove(address)}
         client = self._client()
         request = client.build_request("GET", address + target, headers=told)
         try:

@@ -140,10 +140,9 @@ class GroupConfigs:
 
     async def update(self) -> None:
         """Bring all open groups up to date."""
-        for group in list(self._groups.names):
-            broker = self._groups.group(group)
-            if broker is None:
-                continue
+        for group, broker in self._groups.opened():
+            if self._groups.group(group) is not broker:
+                continue  # it was closed while others were updated
             try:
                 if self._applied.get(group) is not self.wanted:
                     await self._configure(group, broker)

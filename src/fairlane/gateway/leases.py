@@ -13,11 +13,7 @@ from fairlane.verbs.leases import LeasedMessages
 async def leased_unless(
     give_back: Callable[[LeasedMessages], None], leasing: Coroutine[Any, Any, Any], ending: Coroutine[Any, Any, None]
 ) -> LeasedMessages | None:
-    """Return the leased messages, or None if the ending comes first: then messages that come anyway are given back.
-
-    Raises:
-        FairlaneError: leasing was refused.
-    """
+    """Return the leased messages, or None if the ending comes first: then messages that come anyway are given back."""
     lease, end = asyncio.ensure_future(leasing), asyncio.ensure_future(ending)
     is_taken = False
     try:

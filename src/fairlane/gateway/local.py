@@ -69,6 +69,10 @@ class LocalGateway:
         """Return None: there are no other nodes."""
         return None
 
+    def is_node(self, _proof: str) -> bool:
+        """Return False: there are no other nodes."""
+        return False
+
     def other_addresses(self) -> list[str]:
         """Return nothing: there are no other nodes."""
         return []

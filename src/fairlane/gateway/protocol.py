@@ -173,6 +173,9 @@ class Gateway(Protocol):
     def grpc_address(self, address: str) -> str | None:
         """Return the gRPC address of the node with this HTTP address, if it has one."""
 
+    def is_node(self, proof: str) -> bool:
+        """Return whether a request comes from another node of this cluster, by the proof that it carries."""
+
     def other_addresses(self) -> list[str]:
         """Return the addresses of all other nodes that live."""
 

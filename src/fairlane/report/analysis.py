@@ -17,47 +17,76 @@ WAITS = ("turn_ms", "throttled_ms", "capped_ms", "paused_ms", "backoff_ms", "del
 Row = dict[str, Any]
 
 
+Cells = tuple[Cell, ...]
+Compute = Callable[[Tables], list[Cells]]
+_SECTIONS: list[Callable[[Tables], Section]] = []
+
+
 def report_of(tables: Tables) -> Report:
     """Compute all sections of a report."""
     days = [day.isoformat() for day in tables.days()] or ["", ""]
-    sections = (queues, shares, waits, neighbours, starvation, usage, throttles, dead_letters, deadlines, timeline)
-    return Report(
-        title="Waits and their causes",
-        first_day=days[0],
-        last_day=days[-1],
-        sections=tuple(section(tables) for section in sections),
-    )
+    sections = tuple(compute(tables) for compute in _SECTIONS)
+    return Report(title="Waits and their causes", first_day=days[0], last_day=days[-1], sections=sections)
 
 
-def queues(tables: Tables) -> Section:
+def section(title: str, meaning: str, *headings: Heading, by: int | None) -> Callable[[Compute], Compute]:
+    """Return a decorator that adds a section to the report, named after the function that computes its rows.
+
+    With ``by``, the rows with the largest value in that column come first.
+    """
+
+    def decorate(compute: Compute) -> Compute:
+        def made(tables: Tables) -> Section:
+            rows = compute(tables)
+            ordered = rows if by is None else _by(rows, by)
+            return Section(name=compute.__name__, title=title, meaning=meaning, headings=headings, rows=ordered)
+
+        _SECTIONS.append(made)
+        return compute
+
+    return decorate
+
+
+@section(
+    "Queues",
+    "Messages, waits and fairness of each queue. A Jain index of 1: service followed the weights exactly.",
+    QUEUE,
+    Heading("enqueued", "Enqueued"),
+    Heading("acked", "Acked"),
+    Heading("failed", "Failed attempts"),
+    Heading("dead", "Dead"),
+    Heading("removed", "Removed"),
+    Heading("wait_p50_ms", "Wait p50", "ms"),
+    Heading("wait_p99_ms", "Wait p99", "ms"),
+    Heading("jain", "Jain index"),
+    by=-2,
+)
+def queues(tables: Tables) -> list[Cells]:
     """Return one row for each queue."""
     counted = _summed(tables, "tenant_usage", ("queue",), ("enqueued", "acked", "failed", "dead", "removed"))
     waited = _waited(tables, lambda row: row["queue"])
     jain = _weighted_mean(tables, "jain", by="queue", weight="served_cost")
-    rows: list[tuple[Cell, ...]] = [
+    return [
         (queue, *sums, waited[queue].percentile(0.5), waited[queue].percentile(0.99), jain.get(queue))
         for (queue,), sums in counted.items()
     ]
-    return Section(
-        name="queues",
-        title="Queues",
-        meaning="Messages, waits and fairness of each queue. A Jain index of 1: service followed the weights exactly.",
-        headings=(
-            QUEUE,
-            Heading("enqueued", "Enqueued"),
-            Heading("acked", "Acked"),
-            Heading("failed", "Failed attempts"),
-            Heading("dead", "Dead"),
-            Heading("removed", "Removed"),
-            Heading("wait_p50_ms", "Wait p50", "ms"),
-            Heading("wait_p99_ms", "Wait p99", "ms"),
-            Heading("jain", "Jain index"),
-        ),
-        rows=_by(rows, -2),
-    )
 
 
-def shares(tables: Tables) -> Section:
+@section(
+    "Shares",
+    "What each tenant was served in a queue, by cost, and its entitled share: by weight among the tenants "
+    "that had work at the same time, and at most the work it had. Paused tenants have no work.",
+    QUEUE,
+    KEY,
+    Heading("weight", "Weight"),
+    Heading("served_cost", "Served"),
+    Heading("share", "Share", "part"),
+    Heading("entitled_share", "Entitled", "part"),
+    Heading("waited_ms", "Waited for its turn", "ms"),
+    Heading("starved_ms", "Starved", "ms"),
+    by=3,
+)
+def shares(tables: Tables) -> list[Cells]:
     """Return what each tenant was served in a queue, next to its entitled share."""
     columns = ("queue", "top_key", "served_cost", "entitled_share", "window_ms", "waited_ms", "starved_ms", "weight")
     windows: dict[tuple[str, int], int] = defaultdict(int)
@@ -75,7 +104,7 @@ def shares(tables: Tables) -> Section:
     served: dict[str, float] = defaultdict(float)
     for (queue, _), sums in totals.items():
         served[queue] += sums[0]
-    rows: list[tuple[Cell, ...]] = [
+    return [
         (
             *who,
             weights[who][1],
@@ -87,57 +116,48 @@ def shares(tables: Tables) -> Section:
         )
         for who, sums in totals.items()
     ]
-    return Section(
-        name="shares",
-        title="Shares",
-        meaning="What each tenant was served in a queue, by cost, and its entitled share: by weight among the tenants "
-        "that had work at the same time, and at most the work it had. Paused tenants have no work.",
-        headings=(
-            QUEUE,
-            KEY,
-            Heading("weight", "Weight"),
-            Heading("served_cost", "Served"),
-            Heading("share", "Share", "part"),
-            Heading("entitled_share", "Entitled", "part"),
-            Heading("waited_ms", "Waited for its turn", "ms"),
-            Heading("starved_ms", "Starved", "ms"),
-        ),
-        rows=_by(rows, 3),
-    )
 
 
-def waits(tables: Tables) -> Section:
+@section(
+    "Waits",
+    "How long messages waited once they were due, and their total wait by reason, summed over messages.",
+    QUEUE,
+    KEY,
+    Heading("handed_out", "Leases"),
+    Heading("wait_p50_ms", "p50", "ms"),
+    Heading("wait_p99_ms", "p99", "ms"),
+    Heading("wait_max_ms", "Longest", "ms"),
+    Heading("turn_ms", "Waiting for its turn", "ms"),
+    Heading("throttled_ms", "Throttled", "ms"),
+    Heading("capped_ms", "At its cap", "ms"),
+    Heading("paused_ms", "Paused", "ms"),
+    Heading("backoff_ms", "Backing off", "ms"),
+    Heading("delayed_ms", "Delayed on request", "ms"),
+    by=4,
+)
+def waits(tables: Tables) -> list[Cells]:
     """Return how long each tenant's messages waited, by reason."""
     waited = _waited(tables, lambda row: (row["queue"], row["top_key"]))
     reasons = _summed(tables, "messages", ("queue", "top_key"), WAITS)
     nothing = (0,) * len(WAITS)
-    rows: list[tuple[Cell, ...]] = [
+    return [
         (*who, found.count, found.percentile(0.5), found.percentile(0.99), found.most, *reasons.get(who, nothing))
         for who, found in waited.items()
     ]
-    return Section(
-        name="waits",
-        title="Waits",
-        meaning="How long messages waited once they were due, and their total wait by reason, summed over messages.",
-        headings=(
-            QUEUE,
-            KEY,
-            Heading("handed_out", "Leases"),
-            Heading("wait_p50_ms", "p50", "ms"),
-            Heading("wait_p99_ms", "p99", "ms"),
-            Heading("wait_max_ms", "Longest", "ms"),
-            Heading("turn_ms", "Waiting for its turn", "ms"),
-            Heading("throttled_ms", "Throttled", "ms"),
-            Heading("capped_ms", "At its cap", "ms"),
-            Heading("paused_ms", "Paused", "ms"),
-            Heading("backoff_ms", "Backing off", "ms"),
-            Heading("delayed_ms", "Delayed on request", "ms"),
-        ),
-        rows=_by(rows, 4),
-    )
 
 
-def neighbours(tables: Tables) -> Section:
+@section(
+    "Noisy neighbours",
+    "Which tenants were served while another tenant waited for its turn, "
+    "and how much of that waiting is attributed to each.",
+    QUEUE,
+    Heading("victim", "Tenant that waited", "text"),
+    Heading("neighbour", "Tenant served meanwhile", "text"),
+    Heading("delay_ms", "Delay", "ms"),
+    Heading("part", "Part of its waiting", "part"),
+    by=3,
+)
+def neighbours(tables: Tables) -> list[Cells]:
     """Return which tenants were served while others waited."""
     columns = ("queue", "hour_ms", "victim", "neighbour", "delay_ms", "victim_waited_ms")
     delays: dict[tuple[str, str, str], int] = defaultdict(int)
@@ -149,93 +169,84 @@ def neighbours(tables: Tables) -> Section:
     whole: dict[tuple[str, str], int] = defaultdict(int)
     for (queue, victim, _), waited_ms in waited.items():
         whole[queue, victim] += waited_ms
-    rows: list[tuple[Cell, ...]] = [
+    return [
         (queue, victim, neighbour, delay_ms, _part(delay_ms, whole[queue, victim]))
         for (queue, victim, neighbour), delay_ms in delays.items()
         if victim != neighbour
     ]
-    return Section(
-        name="neighbours",
-        title="Noisy neighbours",
-        meaning="Which tenants were served while another tenant waited for its turn, "
-        "and how much of that waiting is attributed to each.",
-        headings=(
-            QUEUE,
-            Heading("victim", "Tenant that waited", "text"),
-            Heading("neighbour", "Tenant served meanwhile", "text"),
-            Heading("delay_ms", "Delay", "ms"),
-            Heading("part", "Part of its waiting", "part"),
-        ),
-        rows=_by(rows, 3),
-    )
 
 
-def starvation(tables: Tables) -> Section:
+@section(
+    "Starvation",
+    "Tenants that had work, were not paused, and got nothing for more than a minute.",
+    QUEUE,
+    KEY,
+    Heading("from_ms", "From", "instant"),
+    Heading("until_ms", "Until", "instant"),
+    Heading("lasted_ms", "Lasted", "ms"),
+    Heading("served_meanwhile", "Leases of others"),
+    by=4,
+)
+def starvation(tables: Tables) -> list[Cells]:
     """Return the episodes in which a tenant had work and got nothing."""
     columns = ("queue", "top_key", "from_ms", "until_ms", "lasted_ms", "served_meanwhile")
-    rows: list[tuple[Cell, ...]] = [tuple(row[name] for name in columns) for row in tables.rows("starvation", columns)]
-    return Section(
-        name="starvation",
-        title="Starvation",
-        meaning="Tenants that had work, were not paused, and got nothing for more than a minute.",
-        headings=(
-            QUEUE,
-            KEY,
-            Heading("from_ms", "From", "instant"),
-            Heading("until_ms", "Until", "instant"),
-            Heading("lasted_ms", "Lasted", "ms"),
-            Heading("served_meanwhile", "Leases of others"),
-        ),
-        rows=_by(rows, 4),
-    )
+    return [tuple(row[name] for name in columns) for row in tables.rows("starvation", columns)]
 
 
-def usage(tables: Tables) -> Section:
+@section(
+    "Usage",
+    "What each tenant used in all queues. Cost is the true cost where consumers reported it.",
+    KEY,
+    Heading("cost_true", "Cost"),
+    Heading("acked", "Acknowledged"),
+    Heading("acked_bytes", "Payloads", "bytes"),
+    Heading("service_ms", "Processing time", "ms"),
+    Heading("enqueued", "Enqueued"),
+    Heading("failed", "Failed attempts"),
+    Heading("dead", "Dead"),
+    by=1,
+)
+def usage(tables: Tables) -> list[Cells]:
     """Return what each tenant used, for chargeback."""
     sums = ("cost_true", "acked", "acked_bytes", "service_ms", "enqueued", "failed", "dead")
     found = _summed(tables, "tenant_usage", ("top_key",), sums)
-    rows: list[tuple[Cell, ...]] = [(*who, *values) for who, values in found.items()]
-    return Section(
-        name="usage",
-        title="Usage",
-        meaning="What each tenant used in all queues. Cost is the true cost where consumers reported it.",
-        headings=(
-            KEY,
-            Heading("cost_true", "Cost"),
-            Heading("acked", "Acknowledged"),
-            Heading("acked_bytes", "Payloads", "bytes"),
-            Heading("service_ms", "Processing time", "ms"),
-            Heading("enqueued", "Enqueued"),
-            Heading("failed", "Failed attempts"),
-            Heading("dead", "Dead"),
-        ),
-        rows=_by(rows, 1),
-    )
+    return [(*who, *values) for who, values in found.items()]
 
 
-def throttles(tables: Tables) -> Section:
+@section(
+    "Throttles",
+    "How long messages waited for a throttle's token. A message with several throttles counts for each.",
+    QUEUE,
+    Heading("throttle", "Throttle", "text"),
+    KEY,
+    Heading("handed_out", "Leases"),
+    Heading("waited", "Had to wait"),
+    Heading("throttled_ms", "Waited", "ms"),
+    by=5,
+)
+def throttles(tables: Tables) -> list[Cells]:
     """Return how long messages waited for throttles."""
     found = _summed(
         tables, "throttle_waits", ("queue", "throttle", "top_key"), ("handed_out", "waited", "throttled_ms")
     )
-    rows: list[tuple[Cell, ...]] = [(*who, *values) for who, values in found.items()]
-    return Section(
-        name="throttles",
-        title="Throttles",
-        meaning="How long messages waited for a throttle's token. A message with several throttles counts for each.",
-        headings=(
-            QUEUE,
-            Heading("throttle", "Throttle", "text"),
-            KEY,
-            Heading("handed_out", "Leases"),
-            Heading("waited", "Had to wait"),
-            Heading("throttled_ms", "Waited", "ms"),
-        ),
-        rows=_by(rows, 5),
-    )
+    return [(*who, *values) for who, values in found.items()]
 
 
-def dead_letters(tables: Tables) -> Section:
+@section(
+    "Dead letters",
+    "Dead letters, grouped by errors that differ only in numbers, names and paths.",
+    QUEUE,
+    Heading("reason", "Reason", "text"),
+    Heading("signature", "Error", "text"),
+    Heading("count", "Dead letters"),
+    Heading("redriven", "Redriven"),
+    Heading("keys", "Tenants", "text"),
+    Heading("first_seen_ms", "First seen", "instant"),
+    Heading("last_seen_ms", "Last seen", "instant"),
+    Heading("sample_message_id", "Example", "text"),
+    by=3,
+)
+def dead_letters(tables: Tables) -> list[Cells]:
     """Return dead letters by kind of error."""
     columns = (
         *("queue", "reason", "signature", "signature_id", "count", "first_seen_ms", "last_seen_ms", "keys"),
@@ -244,26 +255,10 @@ def dead_letters(tables: Tables) -> Section:
     kinds: dict[str, list[Row]] = defaultdict(list)
     for row in tables.rows("dead_letters", columns):
         kinds[row["signature_id"]].append(row)
-    return Section(
-        name="dead_letters",
-        title="Dead letters",
-        meaning="Dead letters, grouped by errors that differ only in numbers, names and paths.",
-        headings=(
-            QUEUE,
-            Heading("reason", "Reason", "text"),
-            Heading("signature", "Error", "text"),
-            Heading("count", "Dead letters"),
-            Heading("redriven", "Redriven"),
-            Heading("keys", "Tenants", "text"),
-            Heading("first_seen_ms", "First seen", "instant"),
-            Heading("last_seen_ms", "Last seen", "instant"),
-            Heading("sample_message_id", "Example", "text"),
-        ),
-        rows=_by([_death(rows) for rows in kinds.values()], 3),
-    )
+    return [_death(rows) for rows in kinds.values()]
 
 
-def _death(rows: list[Row]) -> tuple[Cell, ...]:
+def _death(rows: list[Row]) -> Cells:
     first = min(rows, key=lambda row: row["first_seen_ms"])
     keys = sorted({key for row in rows for key in row["keys"] or ()})
     return (
@@ -279,49 +274,42 @@ def _death(rows: list[Row]) -> tuple[Cell, ...]:
     )
 
 
-def deadlines(tables: Tables) -> Section:
+@section(
+    "Deadlines",
+    "Messages with a deadline: acknowledged in time, acknowledged late, or dropped because it passed.",
+    QUEUE,
+    KEY,
+    Heading("with_deadline", "With a deadline"),
+    Heading("met", "Met"),
+    Heading("late", "Late"),
+    Heading("missed", "Missed"),
+    Heading("part", "Late or missed", "part"),
+    by=6,
+)
+def deadlines(tables: Tables) -> list[Cells]:
     """Return the outcome of messages with a deadline."""
     found = _summed(tables, "sla", ("queue", "top_key"), ("with_deadline", "met", "late", "missed"))
-    rows: list[tuple[Cell, ...]] = [
-        (*who, *values, _part(values[2] + values[3], values[0])) for who, values in found.items()
-    ]
-    return Section(
-        name="deadlines",
-        title="Deadlines",
-        meaning="Messages with a deadline: acknowledged in time, acknowledged late, or dropped because it passed.",
-        headings=(
-            QUEUE,
-            KEY,
-            Heading("with_deadline", "With a deadline"),
-            Heading("met", "Met"),
-            Heading("late", "Late"),
-            Heading("missed", "Missed"),
-            Heading("part", "Late or missed", "part"),
-        ),
-        rows=_by(rows, 6),
-    )
+    return [(*who, *values, _part(values[2] + values[3], values[0])) for who, values in found.items()]
 
 
-def timeline(tables: Tables) -> Section:
+@section(
+    "Fairness by minute",
+    "Fairness of each queue in each minute, the cost that was served, and the cost that was waiting.",
+    QUEUE,
+    Heading("window_ms", "Minute", "instant"),
+    Heading("jain", "Jain index"),
+    Heading("served_cost", "Served"),
+    Heading("waiting_cost", "Work waiting"),
+    Heading("keys", "Tenants with work"),
+    Heading("lag_max_key", "Most behind", "text"),
+    Heading("lag_max_cost", "By"),
+    by=None,
+)
+def timeline(tables: Tables) -> list[Cells]:
     """Return the fairness of each queue by minute."""
     columns = ("queue", "window_ms", "jain", "served_cost", "waiting_cost", "keys", "lag_max_key", "lag_max_cost")
-    rows: list[tuple[Cell, ...]] = [tuple(row[name] for name in columns) for row in tables.rows("fairness", columns)]
-    return Section(
-        name="timeline",
-        title="Fairness by minute",
-        meaning="Fairness of each queue in each minute, the cost that was served, and the cost that was waiting.",
-        headings=(
-            QUEUE,
-            Heading("window_ms", "Minute", "instant"),
-            Heading("jain", "Jain index"),
-            Heading("served_cost", "Served"),
-            Heading("waiting_cost", "Work waiting"),
-            Heading("keys", "Tenants with work"),
-            Heading("lag_max_key", "Most behind", "text"),
-            Heading("lag_max_cost", "By"),
-        ),
-        rows=sorted(rows, key=lambda row: (str(row[0]), row[1])),
-    )
+    rows: list[Cells] = [tuple(row[name] for name in columns) for row in tables.rows("fairness", columns)]
+    return sorted(rows, key=lambda row: (str(row[0]), row[1]))
 
 
 # -------------------------------------------------------------------------------------------------------- adding up
@@ -357,6 +345,6 @@ def _part(value: float, whole: float) -> float | None:
     return value / whole if whole else None
 
 
-def _by(rows: list[tuple[Cell, ...]], column: int) -> list[tuple[Cell, ...]]:
+def _by(rows: list[Cells], column: int) -> list[Cells]:
     """Return rows with the largest value first, and equal ones by name, so that a report is reproducible."""
     return sorted(rows, key=lambda row: (-float(row[column] or 0), str(row)))

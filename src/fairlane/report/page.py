@@ -29,7 +29,7 @@ def page_of(report: Report) -> str:
     links = "".join(f'<a href="#{s.name}">{escape(s.title)}</a>' for s in report.sections if s.rows)
     return _PAGE.format(
         title=escape(report.title),
-        period=escape(_period(report)),
+        period=escape(report.period),
         style=_shipped("report.css"),
         links=links,
         findings=found,
@@ -45,7 +45,7 @@ def page_data(report: Report) -> dict[str, Any]:
     figures = figures_of(report)
     return {
         "title": report.title,
-        "period": _period(report),
+        "period": report.period,
         "findings": findings_of(report),
         "sections": [_told(section, figures.get(section.name, [])) for section in report.sections if section.rows],
     }
@@ -81,12 +81,6 @@ def plotly_script() -> str:
 
 def _shipped(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _period(report: Report) -> str:
-    if report.first_day == report.last_day:
-        return report.first_day
-    return f"{report.first_day} to {report.last_day}"
 
 
 def _section(section: Section, figures: int) -> str:

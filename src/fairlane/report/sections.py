@@ -53,6 +53,11 @@ class Report:
     last_day: str
     sections: tuple[Section, ...]
 
+    @property
+    def period(self) -> str:
+        """The days that it is about."""
+        return self.first_day if self.first_day == self.last_day else f"{self.first_day} to {self.last_day}"
+
     def section(self, name: str) -> Section:
         """Return a section by name."""
         return next(section for section in self.sections if section.name == name)

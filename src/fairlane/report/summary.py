@@ -33,12 +33,11 @@ def findings_of(report: Report) -> list[str]:
 
 def summary_of(report: Report) -> str:
     """Return a report as Markdown: its findings, and the first rows of each section."""
-    period = report.first_day if report.first_day == report.last_day else f"{report.first_day} to {report.last_day}"
     findings = (
         "\n".join(f"- {_plain(finding)}" for finding in findings_of(report)) or "- Nothing happened in this period."
     )
     tables = "\n".join(_table(section) for section in report.sections if section.rows and section.name != "timeline")
-    return f"# {report.title}, {period}\n\n{findings}\n\n{tables}"
+    return f"# {report.title}, {report.period}\n\n{findings}\n\n{tables}"
 
 
 def _longest_wait(report: Report) -> Iterator[str]:

@@ -30,6 +30,7 @@ the event loop, so this is also how many descriptors of the reserve may be in us
 REFUSED_MAX: Final = 16
 """Refused connections that stay open so that their clients can read why; these are descriptors of the reserve, too."""
 _LAST_WORD_S: Final = 1.0
+_READ_BYTES: Final = 65_536
 _PAUSE_S: Final = 0.1
 """How long the server accepts nothing when the operating system has no descriptor left."""
 _EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
@@ -139,7 +140,7 @@ class Acceptor:
         opening.add_done_callback(lambda task: accepted.close() if task.cancelled() else None)  # it never began
 
     def _refuse(self, accepted: socket.socket) -> None:
-        """Answer a connection that can't be served, and close it.
+        """Close a connection that can't be served, after its client has sent something and been answered.
 
         A socket that is closed while the client sends is reset, and the client never reads the answer. So a few of
         them stay open for a moment.
@@ -147,15 +148,22 @@ class Acceptor:
         if self._tls is not None or len(self._refused) >= REFUSED_MAX:
             accepted.close()
             return
-        try:
-            accepted.send(REFUSAL)
-            accepted.shutdown(socket.SHUT_WR)
-        except OSError:
-            accepted.close()  # it has gone
-            return
         self._refused[accepted] = self._loop.call_later(_LAST_WORD_S, self._close_refused, accepted)
+        self._loop.add_reader(accepted.fileno(), self._answer_refused, accepted)
+
+    def _answer_refused(self, accepted: socket.socket) -> None:
+        self._loop.remove_reader(accepted.fileno())
+        try:
+            if accepted.recv(_READ_BYTES):
+                accepted.send(REFUSAL)
+                accepted.shutdown(socket.SHUT_WR)
+                return
+        except OSError:
+            pass  # it has gone
+        self._close_refused(accepted)
 
     def _close_refused(self, accepted: socket.socket) -> None:
+        self._loop.remove_reader(accepted.fileno())
         self._refused.pop(accepted).cancel()
         accepted.close()
 

@@ -119,11 +119,7 @@ class ApiKeys:
     # ---------------------------------------------------------------------------------------------- making and revoking
 
     async def create(self, request: CreateKey, caller: Caller) -> CreatedKey:
-        """Create an API key.
-
-        Raises:
-            InvalidArgument: the name or a grant is invalid.
-        """
+        """Create an API key. Raises InvalidArgument if the name or a grant is invalid."""
         if not 1 <= len(request.name) <= _NAME_LENGTH_MAX:
             raise InvalidArgument(f"The name of an API key must have 1 to {_NAME_LENGTH_MAX} characters.")
         if not request.grants:
@@ -143,11 +139,7 @@ class ApiKeys:
         return CreatedKey(id=key_id, key=f"fl_{key_id}_{secret}")
 
     async def revoke(self, request: RevokeKey, caller: Caller) -> Done:
-        """Revoke an API key.
-
-        Raises:
-            RouteNotFound: the API key does not exist.
-        """
+        """Revoke an API key. Raises RouteNotFound if the API key does not exist."""
         if request.id not in self._keys:
             raise RouteNotFound(f"API key {request.id!r:.100} does not exist.")
         await self._broker.set_private_config(PREFIX + request.id, None, by=caller.name)

@@ -8,30 +8,37 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from fairlane.errors import Closed, FairlaneError, Forbidden, InternalError, Unauthenticated
+from fairlane.broker.waiting.room import Room
+from fairlane.errors import Closed, FairlaneError, Forbidden, InternalError, RateLimited, Unauthenticated
 from fairlane.gateway.caller import ANYBODY, Caller, check_before_reading, check_rights
 from fairlane.gateway.context import CallContext, with_context
 from fairlane.gateway.leases import leased_unless
 from fairlane.gateway.protocol import Answer, Gateway
 from fairlane.journal.records import AnyRecord
+from fairlane.server.addresses import Network, block_of
 from fairlane.server.api_keys import ApiKeys
-from fairlane.server.connections import Connections
-from fairlane.server.interfaces.asgi import Headers
+from fairlane.server.connections import SCOPE_KEY, Connections, OpenConnection
+from fairlane.server.interfaces.asgi import Headers, Scope, address_of
 from fairlane.server.limits import CallLimits
 from fairlane.server.live.viewers import Viewers
 from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
+from fairlane.server.origins import check_host_once, check_origin
 from fairlane.server.rate_limits import RateLimits
+from fairlane.server.refusals import RefusalLog
 from fairlane.server.tracing.spans import Spans
 from fairlane.server.waiters import CallerWaits
+from fairlane.server.watchdog import Watchdog
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERB_OF
 from fairlane.verbs.verb import Reply, Request, Verb
+from fairlane.wire.headers import FORWARDED
 
 Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
 OwnVerb: TypeAlias = Callable[[Any, Caller], Coroutine[Any, Any, Answer]]
+_KNOWN_HOSTS_MAX: Final = 64
 _log = logging.getLogger("fairlane.server")
 
 
@@ -45,10 +52,12 @@ class ServerContext:
         api_keys: ApiKeys | None = None,
         limits: CallLimits | None = None,
         hosts: frozenset[str] | None = None,
+        trusted_proxies: Sequence[Network] = (),
         spans: Spans | None = None,
         reports: Path | None = None,
         metrics_queues_max: int = QUEUES_MAX,
         metrics_keys_max: int = KEYS_MAX,
+        watchdog: Watchdog | None = None,
     ) -> None:
         observed = gateway.observed
         self.gateway = gateway
@@ -60,17 +69,30 @@ class ServerContext:
         """Traces every call; None unless tracing is on."""
         self.hosts = hosts
         """The host names that requests may name while authentication is disabled; None for any."""
+        self._known_hosts: set[str] = set()  # Host headers that were allowed
         self.api_keys = api_keys if api_keys is not None else ApiKeys(observed)
         self.limits = limits if limits is not None else CallLimits()
-        self.connections = Connections(self.limits)
+        self.connections = Connections(self.limits, trusted=trusted_proxies)
         """The open connections, where our own server accepts them."""
         self.waiters = CallerWaits(self.limits.waiters_per_caller_max)
         """What each caller waits for."""
+        self._room = Room(self.limits.unread_total_bytes_max)
         self.tally = CallCounts()
-        self.metrics = Metrics(observed, queues_max=metrics_queues_max, keys_max=metrics_keys_max)
+        self.metrics = Metrics(
+            observed,
+            watchdog=watchdog if watchdog is not None else Watchdog(),
+            queues_max=metrics_queues_max,
+            keys_max=metrics_keys_max,
+        )
         rate = self.limits.requests_per_second
         self.rates = None if rate is None else RateLimits(rate, self.limits.requests_burst, now_ms=observed.now_ms)
         """Limits how often each caller may ask; None without a limit."""
+        self.failures = RateLimits(
+            self.limits.auth_failures_per_second, self.limits.auth_failures_per_second * 10, now_ms=observed.now_ms
+        )
+        """Limits how often each address may fail to authenticate."""
+        self.refusals = RefusalLog(self.limits.refusals_logged_per_second, now_ms=observed.now_ms)
+        """Logs refused requests."""
         self.draining = asyncio.Event()
         """Set when the server shuts down: it takes no new work, and finishes work in progress."""
         self.closing = asyncio.Event()
@@ -225,26 +247,57 @@ class ServerContext:
 
     # --------------------------------------------------------------------------------------------------------- callers
 
-    def caller(self, headers: Headers) -> Caller:
-        """Return who makes a request.
+    def caller(self, headers: Headers, scope: Scope) -> Caller:
+        """Return who makes a request over HTTP or opens a stream, and count its connection against that caller.
 
-        While authentication is disabled, a page of another site must not be able to call through a browser on this
-        machine. Its ``Origin`` header gives it away, or a ``Host`` that is no name of this server.
+        A node of this cluster asks in the name of a caller, whose API key is checked as if the caller had come itself.
+        No one else may use the header of nodes; after this it can be relied on.
 
         Raises:
             Unauthenticated: an API key is required, and the request has none that is valid.
-            Forbidden: the request comes from a page of another site.
+            RateLimited: too many requests from its address had no valid API key.
+            TooManyConnections: the caller has too many connections.
+            Forbidden: the request comes from a page of another site (see ``origins``), or pretends to come from a node.
+            InvalidArgument: it names several hosts.
         """
-        if self.api_keys.is_required:
-            return self.api_keys.caller(headers.get(b"authorization"))
-        host = headers.get(b"host", "")
-        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        if self.hosts is not None and name.strip("[]").lower() not in self.hosts:
-            raise Forbidden(f"Host {host!r:.100} is not allowed; expected one of {', '.join(sorted(self.hosts))}.")
-        origin = headers.get(b"origin")
-        if origin is not None and origin.partition("://")[2] != host:
-            raise Forbidden(f"Cross-origin request from {origin!r:.100} rejected: authentication is disabled.")
-        return ANYBODY
+        if FORWARDED in headers and not self.gateway.is_node(headers[FORWARDED]):
+            raise Forbidden(f"Only nodes of this cluster may send {FORWARDED.decode()}.")
+        if len(headers) != len(scope["headers"]):
+            check_host_once(scope["headers"])
+        connection: OpenConnection | None = scope.get(SCOPE_KEY)
+        if connection is not None and connection.api_key:  # failures of others at its address don't concern it
+            caller = self.api_keys.caller(headers.get(b"authorization"))
+        elif self.api_keys.is_required:
+            caller = self.authenticated(headers.get(b"authorization"), address_of(scope))
+        else:
+            if b"origin" in headers or headers.get(b"host", "") not in self._known_hosts:
+                check_origin(headers, scope.get("scheme", "http"), self.hosts)
+                if len(self._known_hosts) < _KNOWN_HOSTS_MAX:
+                    self._known_hosts.add(headers.get(b"host", ""))
+            caller = ANYBODY
+        if connection is not None and connection.api_key != caller.id:
+            self.connections.claim(connection, caller)
+        return caller
+
+    def authenticated(self, authorization: str | None, address: str | None) -> Caller:
+        """Return the caller with an API key.
+
+        Raises:
+            Unauthenticated: there is none, or it is not valid.
+            RateLimited: too many requests from the address had no valid API key.
+        """
+        holder = block_of(address)
+        retry_after_ms = self.failures.retry_after_ms(holder)
+        if retry_after_ms is not None:
+            self.tally.errors[RateLimited.code] += 1
+            most = self.limits.auth_failures_per_second
+            cause = f"Too many requests from this address had no valid API key; auth_failures_per_second is {most}."
+            raise RateLimited(cause, retry_after_ms=retry_after_ms)
+        try:
+            return self.api_keys.caller(authorization)
+        except Unauthenticated:
+            self.failures.allows(holder)
+            raise
 
     def admit(self, caller: Caller, address: str | None) -> None:
         """Count a request of a caller.
@@ -274,6 +327,10 @@ class ServerContext:
             self.tally.calls[verb.name] += 1
             self.tally.errors[error.code] += 1
             raise
+
+    def room(self) -> Room:
+        """Return the room of a new connection, for what it is sent and has not read."""
+        return Room(self.limits.unread_bytes_max, shared=self._room)
 
     def check_open(self) -> None:
         """Refuse new work while the server shuts down.

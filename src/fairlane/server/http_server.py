@@ -39,6 +39,8 @@ def http_config(app: HttpInterface, settings: ServerSettings) -> uvicorn.Config:
         ws_max_size=settings.limits.body_bytes_max,
         ws_per_message_deflate=False,  # compression takes longer than a fast network
         server_header=False,
+        proxy_headers=settings.trusted_proxies is not None,
+        forwarded_allow_ips=settings.trusted_proxies or "",
         backlog=BACKLOG,
         timeout_graceful_shutdown=_CLOSE_S,
         ssl_certfile=settings.tls_certificate,

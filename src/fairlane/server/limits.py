@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fairlane.errors import InvalidArgument
+from fairlane.errors import InvalidArgument, TooMuchUnread
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.verbs.verb import Request
 
+_RETRY_AFTER_MS: Final = 1_000
 _MEBIBYTE: Final = 1024 * 1024
 _ENVELOPE_BYTES: Final = 8 * _MEBIBYTE
 """What a request with one message of the greatest size may have besides its payload, as base64 for example."""
@@ -21,6 +22,9 @@ class CallLimits:
     Attributes:
         body_bytes_max: bytes in one HTTP request, or in one message of the stream.
         json_body_bytes_max: bytes in one HTTP request in JSON, which takes longer to decode than msgpack.
+        unread_bytes_max: bytes of payload that one connection may have been sent and not read; no more messages are
+            leased for it then, and large answers are refused.
+        unread_total_bytes_max: the same for all connections together.
         calls_max: calls in flight on one connection of the stream; more are not read until one is answered.
         connections_max: open connections over HTTP and the stream, and as many again over gRPC.
         connections_per_address_max: of these, connections from one address that have shown no API key.
@@ -32,6 +36,10 @@ class CallLimits:
         body_timeout_ms: how often the rate of a body is checked; a body without progress ends after this time.
         body_bytes_per_second_min: the lowest rate at which a body may arrive.
         handshake_timeout_ms: how long a TLS handshake may take.
+        auth_failures_per_second: requests without a valid API key that are answered per second for one address, and ten
+            times as many at once. Beyond that its requests on new connections are refused before the key is looked up.
+        refusals_logged_per_second: refused requests of one address that are logged per second, and ten times as many at
+            once. Others are counted and summed up.
         idle_timeout_ms: how long a connection may be open between two requests.
         wait_ms_max: how long a request over HTTP or gRPC may wait for messages or capacity.
         requests_per_second: requests that one caller may make per second, counted by its API key, or by its address
@@ -41,6 +49,8 @@ class CallLimits:
 
     body_bytes_max: int = PAYLOAD_BYTES_MAX + _ENVELOPE_BYTES
     json_body_bytes_max: int = 8 * _MEBIBYTE
+    unread_bytes_max: int = 16 * _MEBIBYTE
+    unread_total_bytes_max: int = 256 * _MEBIBYTE
     calls_max: int = 1024
     connections_max: int = 4096
     connections_per_address_max: int = 2048
@@ -52,6 +62,8 @@ class CallLimits:
     body_bytes_per_second_min: int = 1024
     handshake_timeout_ms: int = 10_000
     idle_timeout_ms: int = 75_000
+    auth_failures_per_second: int = 10
+    refusals_logged_per_second: int = 10
     wait_ms_max: int = 60_000
     requests_per_second: int | None = None
     requests_burst: int | None = None
@@ -65,6 +77,14 @@ class CallLimits:
                 raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}.")
         if self.requests_burst is not None and self.requests_per_second is None:
             raise ValueError("requests_burst needs requests_per_second.")
+
+    def too_much_unread(self) -> TooMuchUnread:
+        """Return the error of a caller whose answer has no room beside what is not read yet."""
+        return TooMuchUnread(
+            f"Too much is not read yet: unread_bytes_max is {self.unread_bytes_max} for a connection, "
+            f"unread_total_bytes_max is {self.unread_total_bytes_max} for all.",
+            retry_after_ms=_RETRY_AFTER_MS,
+        )
 
     def check_wait(self, request: Request[Any]) -> None:
         """Refuse a request that would hold an HTTP connection or gRPC call for too long.

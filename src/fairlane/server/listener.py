@@ -16,11 +16,7 @@ BACKLOG: Final = 2048
 
 
 def listen(settings: ServerSettings) -> socket.socket:
-    """Open the listening socket.
-
-    Raises:
-        InvalidArgument: the address is not available.
-    """
+    """Open the listening socket. Raises InvalidArgument if the address is not available."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

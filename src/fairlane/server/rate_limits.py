@@ -34,18 +34,30 @@ class RateLimits:
         Raises:
             RateLimited: the caller exceeded its rate; the request must not be carried out.
         """
+        if not self.allows(caller):
+            text = f"The caller exceeded {self._rate:g} requests per second."
+            raise RateLimited(text, retry_after_ms=self.retry_after_ms(caller))
+
+    def allows(self, caller: str) -> bool:
+        """Count a request of a caller, unless it exceeds the rate, and return whether it was counted."""
         now_ms = self._now_ms()
         bucket = self._buckets.get(caller)
         if bucket is None:
             bucket = self._new(caller, now_ms)
         else:
             self._buckets.move_to_end(caller)
-        if bucket.has_token(now_ms):
-            bucket.take()
-            return
+        if not bucket.has_token(now_ms):
+            return False
+        bucket.take()
+        return True
+
+    def retry_after_ms(self, caller: str) -> int | None:
+        """Return in how many milliseconds a request of a caller would be allowed; None if it is allowed now."""
+        bucket = self._buckets.get(caller)
+        if bucket is None or bucket.has_token(now_ms := self._now_ms()):
+            return None
         again_ms = bucket.token_at(now_ms)
-        retry_after_ms = None if again_ms is None else max(1, again_ms - now_ms)
-        raise RateLimited(f"The caller exceeded {self._rate:g} requests per second.", retry_after_ms=retry_after_ms)
+        return None if again_ms is None else max(1, again_ms - now_ms)
 
     def _new(self, caller: str, now_ms: int) -> Bucket:
         if len(self._buckets) >= self._callers_max:

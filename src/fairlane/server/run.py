@@ -30,16 +30,19 @@ from fairlane.files import restrict, write_secret
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.local import LocalGateway
 from fairlane.gateway.protocol import Gateway
+from fairlane.logs import set_up_logs
+from fairlane.server.addresses import networks_of
 from fairlane.server.api_keys import ApiKeys
 from fairlane.server.cluster_node import hand_over, joined, opened_gateway, share_api_keys
 from fairlane.server.context import ServerContext
 from fairlane.server.descriptors import fit
 from fairlane.server.http_server import HttpServer
 from fairlane.server.listener import address_of, listen, print_banner
-from fairlane.server.logs import set_up_logs
+from fairlane.server.origins import ANY_ADDRESS
 from fairlane.server.settings import MEMORY, ServerSettings, check, check_tls
 from fairlane.server.shutdown import drain
 from fairlane.server.tracing.spans import Spans
+from fairlane.server.watchdog import Watchdog, watching
 from fairlane.verbs.keys import CreateKey, Grant
 
 STORE: Final = "store"
@@ -107,9 +110,9 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
 async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
     limits, first_reserved = fit(settings.limits, listeners=1 if settings.grpc_port is None else 2)
     settings = replace(settings, limits=limits)
-    with listen(settings) as listener:
-        async with _opened(settings, listener) as gateway:
-            context = await _server_context(gateway, settings, echo)
+    with listen(settings) as listener, watching() as watchdog:
+        async with _opened(settings, listener, watchdog) as gateway:
+            context = await _server_context(gateway, settings, echo, watchdog)
             server = HttpServer(context, settings, listener, first_reserved=first_reserved)
             node = gateway.member if isinstance(gateway, ClusterGateway) else None
             if node is not None:
@@ -127,11 +130,13 @@ async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _opened(settings: ServerSettings, listener: socket.socket) -> AsyncIterator[LocalGateway | ClusterGateway]:
+async def _opened(
+    settings: ServerSettings, listener: socket.socket, watchdog: Watchdog
+) -> AsyncIterator[LocalGateway | ClusterGateway]:
     """Open the broker of a server on its own, or join the cluster."""
     if settings.node is not None:
         async with (
-            joined(settings, address_of(settings, listener)) as node,
+            joined(settings, address_of(settings, listener), watchdog) as node,
             opened_gateway(node, settings) as gateway,
         ):
             yield gateway
@@ -186,22 +191,37 @@ def _reports_of(settings: ServerSettings) -> Path | None:
     return None if settings.reports is None else Path(settings.reports).expanduser()
 
 
-async def _server_context(gateway: Gateway, settings: ServerSettings, echo: Callable[[str], None]) -> ServerContext:
+async def _server_context(
+    gateway: Gateway, settings: ServerSettings, echo: Callable[[str], None], watchdog: Watchdog
+) -> ServerContext:
     keys = ApiKeys(gateway.observed, is_required=settings.requires_auth)
     await keys.load()
     if keys.is_required and not len(keys):
         await _create_first_key(keys, settings, echo)
-    names = {settings.host.lower(), urlsplit(settings.advertise or "").hostname or settings.host.lower()}
-    hosts = _LOOPBACK_NAMES | names if settings.is_loopback else None
     return ServerContext(
         gateway,
         api_keys=keys,
         limits=settings.limits,
-        hosts=hosts,
+        hosts=_hosts_of(settings),
+        trusted_proxies=networks_of(settings.trusted_proxies, "trusted_proxies"),
         reports=_reports_of(settings),
         metrics_queues_max=settings.metrics_queues_max,
         metrics_keys_max=settings.metrics_keys_max,
+        watchdog=watchdog,
     )
+
+
+def _hosts_of(settings: ServerSettings) -> frozenset[str] | None:
+    """Return the names that requests may give in ``Host`` while authentication is disabled; None for any."""
+    named = {name.strip().lower() for name in (settings.allowed_hosts or "").split(",") if name.strip()}
+    if "*" in named:
+        return None
+    hosts = _LOOPBACK_NAMES | named | {settings.host.lower()}
+    if settings.advertise is not None:
+        hosts |= {urlsplit(settings.advertise).hostname or ""}
+    if not settings.is_loopback:  # other sites can have no name that is an address
+        hosts |= {ANY_ADDRESS, socket.gethostname().lower()}
+    return hosts
 
 
 async def _create_first_key(keys: ApiKeys, settings: ServerSettings, echo: Callable[[str], None]) -> None:

@@ -18,6 +18,7 @@ from fairlane.cluster.node import GROUPS_MAX, HEARTBEAT_TIMEOUT_MS
 from fairlane.errors import InvalidArgument
 from fairlane.model.names import queue_name_fault
 from fairlane.model.spelling import did_you_mean
+from fairlane.server.addresses import networks_of
 from fairlane.server.limits import CallLimits
 from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX
 
@@ -59,6 +60,10 @@ class ServerSettings:
         durability: ``fsync`` survives power loss; ``os`` survives only a crash of the process.
         auth: require API keys; by default unless the server is bound to loopback.
         insecure: allow other addresses than loopback without API keys or TLS.
+        allowed_hosts: more names that a ``Host`` header may have while authentication is disabled, separated by commas;
+            ``*`` allows all.
+        trusted_proxies: addresses and networks of proxies, separated by commas, whose ``X-Forwarded-For`` and
+            ``X-Forwarded-Proto`` headers are believed.
         tls_certificate: a PEM file with the certificate of the server and its intermediate certificates.
         tls_key: a PEM file with the private key of the certificate.
         tls_client_ca: a PEM file with certificate authorities; if set, every client must present a certificate.
@@ -84,6 +89,8 @@ class ServerSettings:
     durability: Literal["fsync", "os"] = "fsync"
     auth: bool | None = None
     insecure: bool = False
+    allowed_hosts: str | None = None
+    trusted_proxies: str | None = None
     tls_certificate: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None
@@ -234,6 +241,7 @@ def check(settings: ServerSettings) -> None:
     _check_node(settings)
     _check_files(settings)
     _check_endpoint(settings.otlp_endpoint)
+    networks_of(settings.trusted_proxies, "trusted_proxies")
     _check_metrics(settings)
     if settings.grace_ms < 0:
         raise InvalidArgument(f"grace_ms must be at least 0, not {settings.grace_ms}.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from fairlane.errors import StoreFailed
 from fairlane.ports.store import Commit, Extent, Store, StoredPage
@@ -46,20 +47,10 @@ class StoreContract:
         finally:
             store.close()
 
-    def commit(
-        self,
-        sequence: int,
-        count: int,
-        *,
-        bodies: Sequence[tuple[int, bytes]] = (),
-        dropped: Sequence[int] = (),
-        base: int = 1,
-        trim: int = 0,
-    ) -> Commit:
-        """Return a commit with ``count`` records."""
+    def commit(self, sequence: int, count: int, *, base: int = 1, trim: int = 0, **bodies: Any) -> Commit:  # noqa: ANN401 - see commit_of
+        """Return a commit with ``count`` records; see ``commit_of``."""
         first = self.counts_from
-        trim = first + trim if trim else 0
-        return commit_of(first + sequence, count, bodies=bodies, dropped=dropped, base=first + base, trim=trim)
+        return commit_of(first + sequence, count, base=first + base, trim=first + trim if trim else 0, **bodies)
 
     def extent(self, first: int, *, base: int, end: int) -> Extent:
         """Return the extent that a store should report."""

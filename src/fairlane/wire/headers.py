@@ -7,4 +7,4 @@ from typing import Final
 FOLLOWS: Final = b"x-fairlane-follows"
 """Sent by a client that goes to the node that owns a queue by itself."""
 FORWARDED: Final = b"x-fairlane-forwarded"
-"""Sent by a node that asks on behalf of a caller; its value is the name of that node."""
+"""Sent by a node that asks on behalf of a caller; its value proves that it is a node. Refused from anyone else."""

@@ -36,7 +36,7 @@ async def closing(peers: Peers) -> AsyncIterator[Peers]:
 
 async def asked(handle: Handle) -> None:
     """Ask a node that handles its connections like this."""
-    peers = Peers("z")
+    peers = Peers(lambda _address: "z")
     async with serve(handle, "127.0.0.1", 0, subprotocols=[SUBPROTOCOL]) as server:  # type: ignore[list-item]  # a name
         port = server.sockets[0].getsockname()[1]
         try:
@@ -51,7 +51,7 @@ def test_answers_and_refusals_are_those_of_the_node() -> None:
     async def main() -> None:
         async with cluster_of("a") as cluster:
             await made(cluster, "orders")
-            peers, at = Peers("z"), cluster["a"].address
+            peers, at = Peers(cluster["a"].node.proofs().for_node_at), cluster["a"].address
             for _ in range(3):
                 view = await peers.ask(at, GetStats(queue="orders"), ANYBODY, PLAIN)
                 assert isinstance(view, QueueView)
@@ -70,7 +70,7 @@ def test_requests_that_wait_do_not_fill_a_connection() -> None:
     async def main() -> None:
         async with cluster_of("a") as cluster:
             await made(cluster, "orders")
-            peers, at = Peers("z"), cluster["a"].address
+            peers, at = Peers(cluster["a"].node.proofs().for_node_at), cluster["a"].address
             lease = Lease(queue="orders", wait_ms=20_000)
             waiting = [asyncio.create_task(peers.ask(at, lease, ANYBODY, PLAIN)) for _ in range(200)]
             engine = cluster["a"].groups.of("orders")._engine
@@ -89,7 +89,7 @@ def test_a_lease_that_is_withdrawn_at_any_moment_leaves_nothing_leased(passes: i
     """The caller leaves while a message comes: it is in the queue again, without a failed attempt."""
 
     async def main() -> None:
-        async with cluster_of("a") as cluster, closing(Peers("z")) as peers:
+        async with cluster_of("a") as cluster, closing(Peers(cluster["a"].node.proofs().for_node_at)) as peers:
             await made(cluster, "orders")
             member = cluster["a"]
             peers.on_late = member.server.gateway.give_back
@@ -121,7 +121,7 @@ def test_a_node_that_can_not_be_reached_has_done_nothing() -> None:
         server.close()
         await server.wait_closed()
         with pytest.raises(QueueMoving):
-            await Peers("z").ask(f"http://127.0.0.1:{port}", GetStats(queue="orders"), ANYBODY, PLAIN)
+            await Peers(lambda _address: "z").ask(f"http://127.0.0.1:{port}", GetStats(queue="orders"), ANYBODY, PLAIN)
 
     run(main())
 

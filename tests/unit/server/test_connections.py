@@ -166,7 +166,7 @@ def test_connections_of_callers_over_the_limit_are_refused() -> None:
         async with listening(CallLimits(connections_per_address_max=2)) as server:
             for _ in range(2):
                 assert (await (await server.connect()).ask("/v1/queue/stats", STATS)).status == 200
-            refused = await (await server.connect()).answer()
+            refused = await (await server.connect()).ask("/v1/queue/stats", STATS)
             assert (refused.status, refused.code, refused.headers["retry-after"]) == (503, "too_many_connections", "1")
 
     run(main())

@@ -47,6 +47,7 @@ STATUSES = {
     "key_full": "RESOURCE_EXHAUSTED",
     "queue_full": "RESOURCE_EXHAUSTED",
     "global_full": "RESOURCE_EXHAUSTED",
+    "store_full": "RESOURCE_EXHAUSTED",
     "too_many_waiters": "RESOURCE_EXHAUSTED",
     "too_many_connections": "RESOURCE_EXHAUSTED",
     "consumer_not_found": "NOT_FOUND",

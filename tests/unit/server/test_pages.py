@@ -10,9 +10,9 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from fairlane.logs import LineFormatter
 from fairlane.model.message import NewMessage
 from fairlane.server.interfaces.http import HttpInterface
-from fairlane.server.logs import JsonLines, TextLines
 from fairlane.verbs.table import VERBS
 
 from .house import House, opened, run
@@ -202,9 +202,9 @@ def test_an_internal_error_is_logged_and_reveals_only_its_type(
 def test_a_log_line_is_one_line_with_its_fields() -> None:
     """JSON lines can be parsed, and text lines name the fields."""
     record = logging.makeLogRecord({"msg": "It was %s.", "args": ("so",), "levelname": "INFO", "code": "closed"})
-    event = msgspec.json.decode(JsonLines().format(record))
+    event = msgspec.json.decode(LineFormatter(is_json=True).format(record))
     assert (event["event"], event["code"]) == ("It was so.", "closed")
-    assert TextLines().format(record).endswith("It was so. code=closed")
+    assert LineFormatter(is_json=False).format(record).endswith("It was so. code=closed")
 
 
 def test_stats_can_have_keys() -> None:

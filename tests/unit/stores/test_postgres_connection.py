@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from fairlane.adapters.postgres.connection import connect
+from fairlane.adapters.postgres.connection import clear_text_warning, connect
 from fairlane.adapters.postgres.store import PostgresStore
 from fairlane.adapters.shared.ownership import Ownership
 from fairlane.errors import StoreFailed
@@ -55,3 +55,25 @@ def test_a_store_that_gets_no_answer_has_failed(postgres: PostgresServer) -> Non
     store.recover()
     store.renew()
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "sslmode", "warns"),
+    [
+        ("db.example", "prefer", True),
+        ("db.example", "", True),
+        ("db.example", "allow", True),
+        ("10.0.0.7", "disable", True),
+        ("db.example", "require", False),
+        ("db.example", "verify-full", False),
+        ("localhost", "prefer", False),
+        ("127.0.0.1", "prefer", False),
+        ("::1", "prefer", False),
+        ("/var/run/postgresql", "prefer", False),
+    ],
+)
+def test_a_network_without_encryption_is_warned_about(host: str, sslmode: str, warns: bool) -> None:
+    """libpq falls back to clear text by default, which matters as soon as the server is on another machine."""
+    warning = clear_text_warning(host, sslmode)
+    assert (warning is not None) == warns
+    assert warning is None or host in warning

@@ -19,6 +19,12 @@ library call is kept small: strings, patterns and tables have limits. When a lim
 ``pcall`` passes the error on instead of catching it. A script has no metatables, coroutines or finalisers, so none of
 its code runs while the error propagates.
 
+A message's time starts when its call starts. The start is read after each message that has read the clock, and after
+every eighth otherwise: those that never read it took microseconds, so a start is never off by more than a few of them.
+
+*Budget.* ``put`` also says how long ``run`` may take in all. Between two messages, whenever the clock is read, ``run``
+stops early if the time is used up. The host asks again about the remaining messages in a later cycle.
+
 *Config.* ``fairlane.get`` finds values in a table. If one is missing, the call is abandoned, the host stores the value,
 and the message is run again within the same time limit. A Python callable instead could be made to raise, or to return
 a string just at the memory limit, which would end the process with the GIL held.
@@ -36,7 +42,11 @@ from fairlane.adapters.lua.library import LIBRARY
 ALL_ANSWERED: Final = 0
 CONFIG_NEEDED: Final = 1
 FAULT: Final = 2
+PAUSED: Final = 4
 """What ``run`` returns. It also returns 3, when the host must take the answers before ``run`` continues."""
+
+CPU_CLOCK: Final = "return os.clock"
+"""A chunk that returns the clock of the limits, in seconds: the CPU time of the process, the only fine clock in Lua."""
 
 TOO_LATE: Final = b"late"
 TOO_LARGE: Final = b"large"
@@ -50,12 +60,14 @@ local NAME_MAX = 65536          -- bytes of a string in an answer
 local NAME_SHORT = 64           -- bytes of a string in an answer that are not counted
 local NAME_KEPT = 4096          -- longer than any limit of the host, in bytes
 local OUT_BYTES_MAX = 32768     -- bytes of answers after which the host must take them
+local UNREAD_MAX = 8            -- messages between two readings of the clock
 
 local hook                                         -- the script's function
 local given = {}                                   -- the values that the host has put
 local place, last, texts_at = 1, 0, 1              -- indexes: the next message's numbers, the last numbers, its texts
 local out, top, out_bytes = {}, 0, 0               -- the values that the host will take
-local problem
+local budget_s, began_s, read_s, unread = 0, nil, 0, 0   -- how long run may take; when it began; the last reading
+local problem, chunk
 
 -- Tables are read directly: a script can't create a metatable, and those it can reach run no code on reading. Short
 -- names take a fast path, since this runs for every message.
@@ -202,9 +214,14 @@ local ask = hook_name == "on_enqueue" and ask_on_enqueue or ask_on_failure
 -- What the host calls -----------------------------------------------------------------------------------------------
 
 -- Two numbers for each message, then the texts of all of them.
-local function put(messages, ...)
+local function put(seconds, messages, ...)
   given, out, top, out_bytes, needed, waits, config = { ... }, {}, 0, 0, nil, 0, {}
   place, last, texts_at = 1, 2 * messages, 2 * messages + 1
+  budget_s, began_s = seconds, nil
+  if is_fine then
+    is_fine = false
+    sethook(tick, "", COUNT)
+  end
 end
 
 local function put_config(key, value, exists, is_first)
@@ -214,9 +231,18 @@ local function put_config(key, value, exists, is_first)
 end
 
 local function run()
+  if began_s == nil then
+    began_s = clock()
+    read_s, unread, has_looked = began_s, 0, false
+  end
   while place <= last do
     if needed == nil then
-      looks, deadline, waits = 0, nil, 0
+      if has_looked or unread >= UNREAD_MAX then
+        read_s, unread = clock(), 0
+        if place > 1 and read_s - began_s >= budget_s then return 4 end
+      end
+      unread = unread + 1
+      looks, deadline, waits, has_looked = 0, read_s + limit_s, 0, false
     else
       looks, needed, waits = LOOKS_FREE, nil, waits + 1
     end
@@ -258,13 +284,14 @@ local function fault()
 end
 
 local function begin()
-  sethook(tick, "", 100)
-  local chunk, why = load(given[1], "=line", "t", environment)
+  sethook(tick, "", COUNT)
+  local why
+  chunk, why = load(given[1], "=line", given[2], environment)
   if not chunk then
     problem = why
     return false
   end
-  looks, deadline, stopped, armed = 0, nil, nil, true
+  looks, deadline, stopped, armed = 0, clock() + limit_s, nil, true
   local ok
   ok, problem = pcall(function()
     chunk()
@@ -279,7 +306,10 @@ local function begin()
   return ok
 end
 
-return begin, put, put_config, run, take, wanted, fault
+-- The script as Lua has compiled it. Loading that takes no time to speak of; compiling may take milliseconds.
+local function compiled() return dump(chunk) end
+
+return begin, put, put_config, run, take, wanted, fault, compiled
 """
 
 PRELUDE: Final = LIBRARY + _PROTOCOL

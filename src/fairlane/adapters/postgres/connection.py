@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Generator
@@ -19,6 +20,8 @@ _CONNECT_TIMEOUT_S = 10
 _CONNECT_TIMEOUT_S_MIN = 2
 """libpq accepts no less."""
 _CORRUPT = (errors.DataCorrupted, errors.IndexCorrupted)
+_log = logging.getLogger("fairlane.store")
+_warned_of: set[str] = set()
 _TRANSIENT = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
@@ -90,6 +93,7 @@ def connect(
         connection = BoundedConnection.connect(conninfo, autocommit=True)
     except psycopg.Error as error:
         raise failure(error, "be reached") from error
+    _warn_if_in_clear(connection)
     connection.answer_s = None if answer_ms is None else answer_ms / 1_000
     try:
         with connection.pipeline():
@@ -105,6 +109,26 @@ def _without_values(text: str) -> str:
     """Return libpq's complaint without what it quotes: that may be the password, or a part of it."""
     hint = ' Write a literal "%" as %25' if "percent-encoded" in text else ""
     return re.sub(r'".*"', '"***"', text.strip().rstrip("."), flags=re.DOTALL) + ("." + hint if hint else "")
+
+
+def _warn_if_in_clear(connection: Connection) -> None:
+    told = {option.keyword: (option.val or b"").decode() for option in connection.pgconn.info}
+    host = told.get(b"hostaddr") or connection.info.host
+    warning = clear_text_warning(host, told.get(b"sslmode", ""))
+    if warning is not None and host not in _warned_of:  # once for each server, not for each connection
+        _warned_of.add(host)
+        _log.warning(warning)
+
+
+def clear_text_warning(host: str, sslmode: str) -> str | None:
+    """Return what to tell the operator if messages may cross a network unencrypted; None if they can't."""
+    is_local = host == "localhost" or host.startswith(("/", "@", "127.")) or host in ("", "::1")
+    if is_local or sslmode in ("require", "verify-ca", "verify-full"):
+        return None
+    return (
+        f"Connections to PostgreSQL at {host} may be unencrypted: sslmode is {sslmode or 'prefer'}. "
+        "Add sslmode=verify-full to the store URL, or sslmode=require if the server's certificate can't be verified."
+    )
 
 
 def _defaults(conninfo: str, network_timeout_ms: int) -> dict[str, int]:

@@ -82,9 +82,7 @@ VERSION = len(_STEPS)
 def migrate(connection: Connection) -> None:
     """Migrate the tables to the version of this code. Tables of that version need no right to change them.
 
-    Raises:
-        StoreCorrupt: they have a later version.
-        StoreFailed: they cannot be changed.
+    Raises StoreCorrupt if they have a later version. Raises StoreFailed if they cannot be changed.
     """
     try:
         if _version(connection) < VERSION:

@@ -124,10 +124,8 @@ class S3Bucket:
         """Check that the server honours conditional writes, and return its time in seconds.
 
         Ownership depends on it, and a server that ignores an unknown header would lose commits without any error. So it
-        is tried out on a probe object before a store is opened, instead of being trusted.
-
-        Raises:
-            InvalidArgument: it does not, so two processes could overwrite each other's commits.
+        is tried out on a probe object before a store is opened, instead of being trusted. Raises InvalidArgument if it
+        does not, so two processes could overwrite each other's commits.
         """
         name = f"probe/{secrets.token_hex(8)}"
         try:

@@ -97,10 +97,8 @@ class S3Log:
         """Become the owner, or renew an own ownership, and return the catalogue.
 
         An opening of ours counts as ours even if its answer never arrived, so this process is not locked out by itself.
-
-        Raises:
-            StoreLocked: another owner is alive, or another process was faster.
-            InvalidArgument: the server does not honour conditional writes.
+        Raises StoreLocked if another owner is alive, or another process was faster. Raises InvalidArgument if the
+        server does not honour conditional writes.
         """
         now_s = self._bucket.check_conditions() if self._epoch is None else 0.0
         manifest, self._tag = self._read_manifest()

@@ -61,11 +61,7 @@ def encode(manifest: StoreManifest) -> bytes:
 
 
 def decode(data: bytes) -> StoreManifest:
-    """Decode a manifest.
-
-    Raises:
-        StoreCorrupt: it cannot be decoded.
-    """
+    """Decode a manifest. Raises StoreCorrupt if it cannot be decoded."""
     try:
         manifest = msgspec.json.decode(data, type=StoreManifest)
     except msgspec.DecodeError as error:

@@ -47,10 +47,6 @@ class Feed:
 
 
 def check_name(name: str) -> None:
-    """Raise unless a string can name an entry of a board.
-
-    Raises:
-        InvalidArgument: it is empty, too long, or not printable.
-    """
+    """Raise InvalidArgument unless a string can name an entry of a board."""
     if not 0 < len(name) <= _NAME_LENGTH_MAX or not name.isprintable():
         raise InvalidArgument(f"A board entry must have a printable name of 1 to {_NAME_LENGTH_MAX} characters.")

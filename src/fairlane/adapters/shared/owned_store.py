@@ -77,11 +77,7 @@ class OwnedStore(ABC, Generic[Opened]):
             self.renew()
 
     def renew(self) -> None:
-        """Send a heartbeat.
-
-        Raises:
-            StoreFenced: another process has taken over.
-        """
+        """Send a heartbeat. Raises StoreFenced if another process has taken over."""
         with self._lock:
             self._tenure.check()
             self._usable()
@@ -94,7 +90,7 @@ class OwnedStore(ABC, Generic[Opened]):
         """Send a heartbeat. If that fails, or another process has taken over, mark the store as failed."""
 
     def _heartbeat(self) -> None:
-        if self._tenure.is_due and not self._has_failed:
+        if self._tenure.is_due and not self._has_failed and not self._ownership.is_stuck:
             self.renew()
 
     # --------------------------------------------------------------------------------------------------------- writing

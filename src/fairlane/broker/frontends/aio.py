@@ -73,6 +73,7 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
         self._timer_at_ms: int | None = None
         self._idle = asyncio.Event()
         self._idle.set()
+        engine.consumers.on_unserved = self._wake
         self._wake()
 
     def ask(

@@ -10,10 +10,11 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, NotRequired, Self, TypedDict, Unpack
 
 from fairlane.broker.handlers.checks import check_taking
 from fairlane.broker.requests import AttachedConsumer
+from fairlane.broker.waiting.room import Room
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import Delivery
 
@@ -32,6 +33,7 @@ class ConsumerTerms(TypedDict):
     visibility_ms: int | None
     owner: str | None
     with_state: bool
+    room: NotRequired[Room | None]
 
 
 class DeliveryStream(ABC):
@@ -64,6 +66,8 @@ class AsyncDeliveries(DeliveryStream):
 
     def _deliver(self, deliveries: list[Delivery]) -> None:
         self._ready.extend(deliveries)
+        if self._consumer.room is not None:
+            self._consumer.room.add(sum([len(delivery.payload) for delivery in deliveries]))
         self._arrived.set()
 
     async def __aenter__(self) -> Self:

@@ -19,11 +19,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from fairlane.broker.calls import run_call
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.hook_calls import run_call
-from fairlane.broker.requests import Attach, AttachedConsumer, Call, HandOut, Waiter
+from fairlane.broker.requests import AfterRelease, Attach, AttachedConsumer, Call, HandOut, Waiter
 from fairlane.broker.settings import Settings
 from fairlane.broker.views.deliveries import deliveries_of
+from fairlane.broker.waiting.room import Room
 from fairlane.broker.waiting.wait_times import KeyWaitTimes
 from fairlane.core.commands import Given, LeasePicked
 from fairlane.core.decide.room import RETRY_AFTER_MS
@@ -33,6 +34,7 @@ from fairlane.model.message import Delivery, Receipt
 from fairlane.model.names import id_of
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.leases import LeasedMessages, Nack
+from fairlane.verbs.verb import Reply
 
 ENDS = (Acked, Returned, Dead, Removed)
 """The records after which a consumer no longer holds a message."""
@@ -52,6 +54,7 @@ class WaitingConsumers:
         limits: when the patience of a waiter ends.
         freed: the credit that the present cycle has freed: consumer, message and fencing token.
         unserved: the queues whose lines the last cycle had no capacity to serve.
+        on_unserved: called when a queue is to be served that no request touched.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -64,6 +67,8 @@ class WaitingConsumers:
         self.limits: Timers[Waiter] = Timers(lambda at_ms, waiter: not waiter.is_over and waiter.until_ms == at_ms)
         self.unserved: dict[str, None] = {}
         self.wait_times = KeyWaitTimes()
+        self.on_unserved: Callable[[], None] = lambda: None
+        self._rooms: list[Room] = []  # of which the last cycle took
         self._waiting = 0
         self._polls: list[Waiter] = []  # they wait for this cycle only, so they need no timer
         self._ended: dict[str, int] = {}
@@ -91,9 +96,8 @@ class WaitingConsumers:
         consumer = asked.consumer
         if asked.is_closing:
             unseen = {delivery.id for delivery in (*consumer.unseen, *asked.unseen)}
-            _take_back(executor, consumer.queue, self.detach(consumer), unseen, cycle)
             cycle.ended.append(consumer)
-            cycle.answer(asked.reply, None)
+            _take_back(executor, consumer.queue, self.detach(consumer), unseen, cycle, asked.reply)
         elif asked.reply.done():
             return  # the caller is gone, so nothing would ever detach it
         elif consumer.queue not in executor.ledger.queues:
@@ -177,8 +181,12 @@ class WaitingConsumers:
         """Lease to those who wait at these queues, or at any queue in which something may have become ready."""
         for queue in executor.schedule.touched():
             queues[queue] = None
+        if self._rooms:
+            for room in self._rooms:
+                room.settle()
+            self._rooms.clear()
         interrupted: list[str] = []
-        for queue in [name for name in queues if name in self.lines]:
+        for queue in executor.schedule.in_order([name for name in queues if name in self.lines]):
             if cycle.handed_out >= self._cycle_events_max:
                 self.unserved[queue] = None
                 continue
@@ -199,14 +207,19 @@ class WaitingConsumers:
     def _serve_line(self, executor: Executor, cycle: Cycle, queue: str) -> None:
         """Serve the line of a queue from the front, until it is empty or nothing can be leased."""
         line = self.lines.get(queue)
+        passed_over: list[Waiter | AttachedConsumer] = []
         while line:
             taker = line[0]
             if not self._is_eligible(taker):
                 line.popleft()
                 continue
+            if taker.room is not None and taker.room.left <= 0:
+                taker.room.pass_over(self, queue)
+                passed_over.append(line.popleft())
+                continue
             hand_out = self._lease_to(executor, taker, cycle)
             if hand_out is None:
-                return
+                break
             line.popleft()
             cycle.hand_outs.append(hand_out)
             if isinstance(taker, Waiter):
@@ -214,7 +227,15 @@ class WaitingConsumers:
                 self._waiting -= 1
             else:
                 self._note_held(taker, hand_out)
-        self.lines.pop(queue, None)
+        if passed_over:
+            self.lines.setdefault(queue, deque()).extendleft(reversed(passed_over))
+        elif not line:
+            self.lines.pop(queue, None)
+
+    def serve_again(self, queue: str) -> None:
+        """Serve a queue with the next cycle, because a reader that was passed over has room."""
+        self.unserved[queue] = None
+        self.on_unserved()
 
     def _is_eligible(self, taker: Waiter | AttachedConsumer) -> bool:
         if isinstance(taker, AttachedConsumer):
@@ -232,9 +253,13 @@ class WaitingConsumers:
         # However much came in, a cycle hands out up to its own limit, so neither side starves the other.
         if cycle.handed_out >= self._cycle_events_max or not schedule.may_pick(queue):
             return None
-        picked = schedule.pick(queue, taker.count, now_ms, size_bytes=self._answer_bytes_max)
+        size_bytes = self._answer_bytes_max if taker.room is None else min(self._answer_bytes_max, taker.room.left)
+        picked = schedule.pick(queue, taker.count, now_ms, size_bytes=size_bytes)
         if not picked:
             return None
+        if taker.room is not None:
+            self._rooms.append(taker.room)
+            taker.room.pick(sum([message.size for message in picked]))
         self.wait_times.note(queue, picked, now_ms)
         cycle.handed_out += len(picked)
         token = executor.ledger.next_sequence
@@ -328,17 +353,25 @@ class WaitingConsumers:
         self.unserved = dict.fromkeys(self.lines)
 
 
-def _take_back(executor: Executor, queue: str, receipts: list[Receipt], unseen: set[str], cycle: Cycle) -> None:
-    """Return messages that a consumer held to their queue: what it never saw is deferred, the rest has failed."""
+def _take_back(
+    executor: Executor, queue: str, receipts: list[Receipt], unseen: set[str], cycle: Cycle, reply: Reply
+) -> None:
+    """Return messages that a consumer held to their queue: what it never saw is deferred, the rest has failed.
+
+    The reply is answered when all are back: a script that decides about failures may need time.
+    """
     if queue not in executor.ledger.queues:
-        return
+        receipts = []
     untouched = [receipt for receipt in receipts if receipt.id in unseen]
     failed = [receipt for receipt in receipts if receipt.id not in unseen]
     if untouched:
         run_call(executor, Call(Nack(queue=queue, receipts=untouched, intent="defer", delay_ms=0)), cycle)
     if failed:
         error = "The consumer went away."
-        run_call(executor, Call(Nack(queue=queue, receipts=failed, error=error), given=_RELEASED), cycle)
+        request = Nack(queue=queue, receipts=failed, error=error)
+        run_call(executor, Call(request, AfterRelease(reply), given=_RELEASED), cycle)
+    else:
+        cycle.answer(reply, None)
 
 
 # ---------------------------------------------------------------------------------------------------------- delivering
@@ -347,6 +380,8 @@ def _take_back(executor: Executor, queue: str, receipts: list[Receipt], unseen: 
 def deliver(executor: Executor, hand_out: HandOut) -> None:
     """Give leased messages to their taker, now that the leases are durable; if it is gone, they go back."""
     taker = hand_out.taker
+    if taker.room is not None:
+        taker.room.settle()
     is_gone = taker.is_closed if isinstance(taker, AttachedConsumer) else taker.reply.done()
     if is_gone:
         request = Nack(queue=taker.queue, receipts=hand_out.receipts(), intent="defer", delay_ms=0)

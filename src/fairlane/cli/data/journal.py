@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from fairlane.cli.interaction import stoppable
+from fairlane.cli.parameters import FOLDER
 from fairlane.cli.session import Session, pass_session
 
-FOLDER = click.Path(file_okay=False, path_type=Path)
 _EVENTS = 10_000
 
 

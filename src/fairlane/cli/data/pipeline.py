@@ -13,7 +13,7 @@ from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, require_spark
 from fairlane.cli.formatting import instant
 from fairlane.cli.interaction import stoppable
 from fairlane.cli.output import Table
-from fairlane.cli.parameters import DURATION
+from fairlane.cli.parameters import DURATION, FOLDER
 from fairlane.cli.session import Session, pass_session
 from fairlane.errors import InvalidArgument
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fairlane.spark.pipeline import RunReport
     from fairlane.spark.pipeline.source import Source
 
-FOLDER = click.Path(file_okay=False, path_type=Path)
 TABLES = click.option("--tables", type=FOLDER, required=True, metavar="FOLDER", help="The folder of the tables.")
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fairlane.cli.parameters import FOLDER
 from fairlane.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
     from datetime import date
 
 DAY = click.DateTime(formats=["%Y-%m-%d"])
-FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command(name="report")

@@ -174,18 +174,9 @@ class WebSocketTransport:
         return await asyncio.shield(self._connecting)
 
     async def _reconnect(self) -> Connection:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._retries.patience_s
-        for wait_s in self._retries.waits_s():
-            try:
-                self._connection = await self._connect()  # set here, since all callers may have been cancelled
-            except Disconnected:
-                if loop.time() + wait_s > until:
-                    raise
-            else:
-                return self._connection
-            await asyncio.sleep(wait_s)
-        raise AssertionError("waits never end")
+        # It is set here, since all callers may have been cancelled meanwhile.
+        self._connection = await self._retries.until_answered(self._connect)
+        return self._connection
 
     async def _connect(self) -> Connection:
         connection = Connection(frame_bytes_max=self._frame_bytes_max, on_late=self._on_late)

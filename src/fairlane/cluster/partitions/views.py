@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -27,22 +27,19 @@ def queue_view(queue: str, views: Sequence[QueueView], *, made: int, keys_max: i
         created_ms=min(view.created_ms for view in views),
         is_paused=any(view.is_paused for view in views),
         paused_keys=tuple(dict.fromkeys(key for view in views for key in view.paused_keys)),
-        waiting=sum(view.waiting for view in views),
-        leased=sum(view.leased for view in views),
-        size=sum(view.size for view in views),
-        dead=sum(view.dead for view in views),
+        **_sums(views, "waiting", "leased", "size", "dead", "waiters", "consumers", "claimed", "staged"),
         oldest_ms=_least(view.oldest_ms for view in views),
         active_keys=counted,
-        waiters=sum(view.waiters for view in views),
-        consumers=sum(view.consumers for view in views),
         keys=tuple(sorted(keys, key=lambda view: -view.messages)[:keys_max]),
         throttles=_throttles(views),
-        claimed=sum(view.claimed for view in views),
         registered=tuple(each for view in views for each in view.registered),
-        staged=sum(view.staged for view in views),
         sinks=tuple(each for view in views for each in view.sinks),
         partitions=made,
     )
+
+
+def _sums(parts: Sequence[object], *names: str) -> dict[str, Any]:
+    return {name: sum(getattr(part, name) for part in parts) for name in names}
 
 
 def _least(instants: Iterable[int | None]) -> int | None:
@@ -76,9 +73,7 @@ def _key(parts: list[KeyView]) -> KeyView:
     is_held = all(part.throttle is not None for part in parts)
     return msgspec.structs.replace(
         first,
-        messages=sum(part.messages for part in parts),
-        leased=sum(part.leased for part in parts),
-        deficit=sum(part.deficit for part in parts),
+        **_sums(parts, "messages", "leased", "deficit"),
         is_paused=all(part.is_paused for part in parts),
         wait_p50_ms=_most(part.wait_p50_ms for part in parts),
         wait_p99_ms=_most(part.wait_p99_ms for part in parts),
@@ -90,15 +85,7 @@ def _key(parts: list[KeyView]) -> KeyView:
 def _throttles(views: Sequence[QueueView]) -> tuple[ThrottleView, ...]:
     """Return throttles with the sum of what the partitions have: each has a part of the rate."""
     groups = _by(lambda view: view.name, (throttle for view in views for throttle in view.throttles))
-    return tuple(
-        ThrottleView(
-            name=group[0].name,
-            rate=sum(part.rate for part in group),
-            burst=sum(part.burst for part in group),
-            tokens=sum(part.tokens for part in group),
-        )
-        for group in groups
-    )
+    return tuple(ThrottleView(name=group[0].name, **_sums(group, "rate", "burst", "tokens")) for group in groups)
 
 
 def queues_by_name(views: Iterable[QueueView], split_of: Callable[[str], Split | None]) -> list[QueueView]:
@@ -131,10 +118,7 @@ def redrive_view(queue: str, views: Sequence[RedriveView]) -> RedriveView:
         id=JOINT.join(view.id for view in views),
         queue=queue,
         status=status,
-        total=sum(view.total for view in views),
-        scanned=sum(view.scanned for view in views),
-        matched=sum(view.matched for view in views),
-        moved=sum(view.moved for view in views),
+        **_sums(views, "total", "scanned", "matched", "moved"),
         started_ms=min(view.started_ms for view in views),
         ended_ms=None if status == "running" else _most(view.ended_ms for view in views),
         error=next((view.error for view in views if view.error is not None), None),
@@ -144,11 +128,8 @@ def redrive_view(queue: str, views: Sequence[RedriveView]) -> RedriveView:
 def hook_statistics(parts: Sequence[HookStatistics]) -> HookStatistics:
     """Return the statistics of a queue's scripts from those of the partitions."""
     return HookStatistics(
-        calls=sum(part.calls for part in parts),
-        faults=sum(part.faults for part in parts),
-        bypassed=sum(part.bypassed for part in parts),
-        elapsed_us=sum(part.elapsed_us for part in parts),
+        **_sums(parts, "calls", "faults", "bypassed", "elapsed_us", "trips"),
         is_open=any(part.is_open for part in parts),
         last_fault=next((part.last_fault for part in parts if part.last_fault is not None), None),
-        trips=sum(part.trips for part in parts),
+        open_by=next((part.open_by for part in parts if part.open_by is not None), None),
     )

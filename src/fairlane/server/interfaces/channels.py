@@ -48,6 +48,7 @@ class Channel:
             owner=request.owner,
             with_state=request.with_state,
             unseen=_Unseen(self),
+            room=outbox.room,
         )
 
     def answer(self) -> None:

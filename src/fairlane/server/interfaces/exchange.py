@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
 from fairlane.errors import FairlaneError, InvalidArgument, RequestTooLarge, UnavailableError
 from fairlane.gateway.caller import ANYBODY
 from fairlane.gateway.context import CallContext, check_correlation_id
@@ -32,6 +33,8 @@ _KINDS: Final = {
     "application/x-msgpack": MSGPACK,
     "application/vnd.msgpack": MSGPACK,
 }
+_NO_SNIFFING: Final = (b"x-content-type-options", b"nosniff")
+"""Browsers must not take an answer for another content type than it says."""
 _DISCARDED_BYTES: Final = 64 * 1024
 """A body of a refused request that is not longer is read and discarded, so that the connection can go on."""
 _json, _msgpack = msgspec.json.Encoder(), msgspec.msgpack.Encoder()
@@ -59,7 +62,9 @@ class Gone(Exception):
 class Exchange:
     """A request that is being answered."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: CallLimits) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, limits: CallLimits, new_room: Callable[[], Room]
+    ) -> None:
         self.scope = scope
         self.headers = headers_of(scope)
         self.method: str = scope["method"]
@@ -67,6 +72,7 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._limits = limits
+        self._new_room = new_room
         self._is_read = False
         self._accept = self.headers.get(b"accept", "").lower()
         given = self.headers.get(b"content-type")
@@ -211,15 +217,41 @@ class Exchange:
     async def answer_bytes(
         self, body: bytes, kind: str, *, status: int = 200, headers: dict[str, str] | None = None
     ) -> None:
-        """Answer with bytes."""
+        """Answer with bytes.
+
+        Raises:
+            TooMuchUnread: the answer is large, and other connections have too much to read already.
+        """
         length = {"content-length": str(len(body))}
-        await self.begin(kind, status=status, headers=length if headers is None else {**length, **headers})
+        length = length if headers is None else {**length, **headers}
+        if len(body) > ALWAYS_BYTES:
+            await self._answer_in_pieces(body, kind, status, length)
+            return
+        await self.begin(kind, status=status, headers=length)
         await self._send({"type": "http.response.body", "body": body})
+
+    async def _answer_in_pieces(self, body: bytes, kind: str, status: int, headers: dict[str, str]) -> None:
+        """Answer with many bytes, which count as unread until the caller has taken the last piece."""
+        room = self._new_room()
+        if not room.takes(len(body)):
+            raise self._limits.too_much_unread()
+        room.add(len(body))
+        try:
+            await self.begin(kind, status=status, headers=headers)
+            for at in range(0, len(body), ALWAYS_BYTES):
+                await self.more(body[at : at + ALWAYS_BYTES])
+            await self.end()
+        finally:
+            room.clear()
 
     async def begin(self, kind: str, *, status: int = 200, headers: dict[str, str] | None = None) -> None:
         """Begin an answer that is sent in pieces."""
         self.is_begun = True
-        pairs = [(b"content-type", kind.encode()), (b"x-correlation-id", self.correlation_id.encode("latin-1"))]
+        pairs = [
+            (b"content-type", kind.encode()),
+            _NO_SNIFFING,
+            (b"x-correlation-id", self.correlation_id.encode("latin-1")),
+        ]
         if headers is not None:
             pairs += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})

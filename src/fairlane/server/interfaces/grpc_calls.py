@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 from urllib.parse import unquote
 
 import grpc
 import msgspec
 
+from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
 from fairlane.errors import FairlaneError, QueueElsewhere
 from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext, check_correlation_id
@@ -20,7 +20,6 @@ from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.grpc_messages import write_error
 from fairlane.server.interfaces.grpc_reads import Context, MessageReads
 from fairlane.server.interfaces.grpc_shapes import Read, Write, parsed
-from fairlane.server.logs import level_of
 from fairlane.verbs.errors import ErrorBody, body_of
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
@@ -35,7 +34,6 @@ Pairs: TypeAlias = tuple[tuple[str, str | bytes], ...]
 CORRELATION: Final = "x-correlation-id"
 _CAUSE_LENGTH_MAX: Final = 1_000
 _STATUSES: Final = {status.value[0]: status for status in grpc.StatusCode}
-_log = logging.getLogger("fairlane.access")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +59,10 @@ class Call:
         self.known = ANYBODY
         """The caller, once it is authenticated."""
 
+    @property
+    def _address(self) -> str:
+        return _address_of(self._context.peer())
+
     def read_correlation_id(self) -> None:
         """Adopt the correlation id that the caller sent, if any.
 
@@ -81,8 +83,9 @@ class Call:
 
         Raises:
             Unauthenticated: the server requires an API key, and the call has none or an invalid one.
+            RateLimited: too many calls from its address had no valid API key.
         """
-        return self._server.api_keys.caller(self._metadata.get("authorization"))
+        return self._server.authenticated(self._metadata.get("authorization"), self._address)
 
     def admit(self, caller: Caller) -> None:
         """Count a request against the caller's rate limit.
@@ -91,7 +94,7 @@ class Call:
             RateLimited: the caller is above its limit.
         """
         if self._server.rates is not None:
-            self._server.admit(caller, _address_of(self._context.peer()))
+            self._server.admit(caller, self._address)
 
     async def message(self, reads: MessageReads, caller: Caller) -> bytes:
         """Return the message of the call.
@@ -101,9 +104,19 @@ class Call:
         """
         return await reads.read(self._context, self.holder(caller))
 
+    async def room_for(self, data: bytes) -> Room:
+        """Return the room in which a large answer is counted until it is sent, or end the call if there is none."""
+        room = self._server.room()
+        if not room.takes(len(data)):
+            error = self._server.limits.too_much_unread()
+            self._server.tally.errors[error.code] += 1
+            await self.refuse(error)
+        room.add(len(data))
+        return room
+
     def holder(self, caller: Caller) -> str:
         """Return whom a wait, or a message that is being received, counts against."""
-        return caller.id or block_of(_address_of(self._context.peer()))
+        return caller.id or block_of(self._address)
 
     def trailing(self) -> Pairs:
         """Return the metadata that ends every call."""
@@ -111,8 +124,9 @@ class Call:
 
     async def refuse(self, error: FairlaneError) -> NoReturn:
         """End the call with an error."""
-        extra = {"code": error.code, "correlation_id": self.correlation_id}
-        _log.log(level_of(error), "%s was refused: %s", self._name, error.code, extra=extra)
+        self._server.refusals.note(
+            self._name, error, caller=self.known, address=self._address, correlation_id=self.correlation_id
+        )
         body = body_of(error)
         if isinstance(error, QueueElsewhere):
             body = msgspec.structs.replace(body, at=self._server.gateway.grpc_address(error.at) or "")
@@ -148,7 +162,11 @@ async def answer(
     call = Call(server, context, method.verb)
     answered = await _answered(server, method, reads, call)
     context.set_trailing_metadata(call.trailing())
-    return _encoded(method, answered)
+    data = _encoded(method, answered)
+    if len(data) > ALWAYS_BYTES:
+        room = await call.room_for(data)
+        context.add_done_callback(cast("Any", lambda _: room.clear()))
+    return data
 
 
 async def _answered(server: ServerContext, method: Method, reads: MessageReads, call: Call) -> msgspec.Struct:
@@ -191,7 +209,13 @@ async def hand_over(
         call.correlation_id = deliveries[0].correlation_id
     context.set_trailing_metadata(call.trailing())
     try:
-        await context.write(_encoded(method, leased))
+        data = _encoded(method, leased)
+        room = await call.room_for(data) if len(data) > ALWAYS_BYTES else None
+        try:
+            await context.write(data)
+        finally:
+            if room is not None:
+                room.clear()
     except BaseException:
         server.give_back(call.known, leased)  # the client did not receive them
         raise

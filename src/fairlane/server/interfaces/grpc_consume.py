@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import grpc
 
+from fairlane.broker.waiting.room import Room
 from fairlane.errors import FairlaneError, InvalidArgument, Unauthenticated
 from fairlane.model.message import Delivery
 from fairlane.server.context import ServerContext
@@ -55,23 +56,22 @@ async def consume(server: ServerContext, context: Context) -> None:
 class _Outbox(FrameQueue):
     """Frames on their way to one client, as protobuf messages."""
 
-    def __init__(self, context: Context) -> None:
-        super().__init__()
+    def __init__(self, context: Context, room: Room) -> None:
+        super().__init__(room)
         self._context = context
         self._arrived = asyncio.Event()
         self._sent = asyncio.Event()
-        self._unsent_bytes = 0
 
     def put(self, frame: Frame) -> None:
         """Send a frame after all that were put before."""
         super().put(frame)
         self._arrived.set()
-        self._unsent_bytes += payload_bytes(frame)
+        self.room.add(payload_bytes(frame))
 
     @property
     def has_capacity(self) -> bool:
         """Whether the client keeps up with reading."""
-        return len(self._frames) <= FRAMES_MAX and self._unsent_bytes <= BYTES_MAX
+        return len(self._frames) <= FRAMES_MAX and self.room.unread <= BYTES_MAX
 
     async def run(self) -> None:
         """Send frames as they are put, until the task is cancelled or the call ends."""
@@ -80,7 +80,7 @@ class _Outbox(FrameQueue):
             self._arrived.clear()
             while self._frames:
                 await self._flush()
-            self._unsent_bytes = 0
+            self.room.clear()
 
     async def all_sent(self) -> None:
         """Wait until nothing is left to send."""
@@ -143,8 +143,8 @@ class _Consuming:
         self._server = server
         self._call = call
         self._context = context
-        self._outbox = _Outbox(context)
-        self._caller = call.caller()
+        self._outbox = _Outbox(context, server.room())
+        self._caller = call.known = call.caller()
         self._channels = Channels(server, self._outbox, call.holder(self._caller))
         self._calls: set[asyncio.Task[None]] = set()
         self._one_done = asyncio.Event()
@@ -175,6 +175,7 @@ class _Consuming:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.shield(self._channels.close_all())
+            self._outbox.room.clear()
         for task in done:
             task.result()
 

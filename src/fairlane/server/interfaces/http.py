@@ -6,17 +6,15 @@ and what monitoring needs: health, metrics and a description of the API.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
 
-from fairlane.errors import FairlaneError, QueueElsewhere, RouteNotFound
+from fairlane.errors import FairlaneError, QueueElsewhere, RouteNotFound, TooMuchUnread
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.leases import leased_unless
-from fairlane.server.connections import SCOPE_KEY
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces import raw_payload, subscription
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
@@ -24,7 +22,6 @@ from fairlane.server.interfaces.exchange import RAW, Exchange, Gone
 from fairlane.server.interfaces.relay import may_relay, relay
 from fairlane.server.interfaces.stream import serve_stream
 from fairlane.server.live import feed
-from fairlane.server.logs import level_of
 from fairlane.server.routes import journal, pages, reports
 from fairlane.verbs.leases import LEASE, Lease, LeasedMessages
 from fairlane.verbs.messages import ENQUEUE
@@ -32,7 +29,6 @@ from fairlane.verbs.table import PATHS
 from fairlane.verbs.verb import Verb
 
 Route = Callable[[ServerContext, Exchange, Caller], Awaitable[None]]
-_log = logging.getLogger("fairlane.access")
 _NO_STORE: Final = {"cache-control": "no-store"}
 
 
@@ -71,7 +67,11 @@ async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exch
         leased = cast("LeasedMessages", await server.call(request, caller, exchange.context()))
     if len(leased.deliveries) == 1:
         exchange.correlation_id = leased.deliveries[0].correlation_id
-    await (raw_payload.answer(exchange, leased) if is_raw else exchange.answer(leased))
+    try:
+        await (raw_payload.answer(exchange, leased) if is_raw else exchange.answer(leased))
+    except TooMuchUnread:
+        server.give_back(caller, leased)
+        raise
 
 
 async def _leased_in_time(request: Lease, server: ServerContext, exchange: Exchange, caller: Caller) -> LeasedMessages:
@@ -128,7 +128,7 @@ class HttpInterface:
             return
         if scope["type"] != "http":
             return
-        exchange = Exchange(scope, receive, send, self._server.limits)
+        exchange = Exchange(scope, receive, send, self._server.limits, self._server.room)
         try:
             await self._route(exchange)
         except Gone:
@@ -147,10 +147,7 @@ class HttpInterface:
             return public(server, exchange)
         if b"x-correlation-id" in exchange.headers:
             exchange.check_correlation_id()
-        caller = exchange.caller = server.caller(exchange.headers)
-        connection = exchange.scope.get(SCOPE_KEY)
-        if connection is not None and connection.api_key != caller.id:
-            server.connections.claim(connection, caller)
+        caller = exchange.caller = server.caller(exchange.headers, exchange.scope)
         if server.rates is not None:
             server.admit(caller, address_of(exchange.scope))
         route = ROUTES.get((exchange.method, path))
@@ -173,8 +170,13 @@ class HttpInterface:
             await self._refuse(exchange, fault)
 
     async def _refuse(self, exchange: Exchange, error: FairlaneError) -> None:
-        extra = {"code": error.code, "correlation_id": exchange.correlation_id}
-        _log.log(level_of(error), "%s %s was refused: %s", exchange.method, exchange.path, error.code, extra=extra)
+        self._server.refusals.note(
+            f"{exchange.method} {exchange.path:.200}",
+            error,
+            caller=exchange.caller,
+            address=address_of(exchange.scope),
+            correlation_id=exchange.correlation_id,
+        )
         if exchange.is_begun:
             return
         if isinstance(error, QueueElsewhere) and exchange.path in _STREAMS:

@@ -109,6 +109,11 @@ class HttpConnection(BoundedHeadProtocol):
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP request, and close the connection."""
+        self._count("malformed")
+        super().send_400_response(msg)
+
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection."""
         self._count("idle_timeout")

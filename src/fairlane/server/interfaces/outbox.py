@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from fairlane.broker.waiting.room import Room
 from fairlane.model.message import MessageView
 from fairlane.server.interfaces.asgi import DirectSocket
 from fairlane.verbs.leases import LeasedMessages
@@ -47,9 +48,14 @@ def _fitting(frames: list[Frame]) -> list[Frame]:
 
 
 class FrameQueue:
-    """Frames that have not been sent yet, in order."""
+    """Frames that have not been sent yet, in order.
 
-    def __init__(self) -> None:
+    Attributes:
+        room: how many more bytes the client can be sent.
+    """
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
         self._frames: list[Frame] = []
 
     def put(self, frame: Frame) -> None:
@@ -81,6 +87,7 @@ class Outbox(FrameQueue):
     def __init__(
         self,
         socket: DirectSocket,
+        room: Room,
         *,
         call_soon: Callable[[Callable[[], None]], object],
         on_capacity: Callable[[], None],
@@ -89,15 +96,15 @@ class Outbox(FrameQueue):
 
         Args:
             socket: where frames go.
+            room: counts what the client has not read.
             call_soon: calls back at the end of the present pass of the loop.
             on_capacity: called when more can be sent.
         """
-        super().__init__()
+        super().__init__(room)
         self._socket = socket
         self._call_soon = call_soon
         self._on_capacity = on_capacity
         self._is_scheduled = False
-        self._unsent_bytes = 0
         self._written: list[Frame] = []
         self._encode = msgspec.msgpack.Encoder().encode
         self.sends_many = False
@@ -105,7 +112,9 @@ class Outbox(FrameQueue):
     def put(self, frame: Frame) -> None:
         """Send a frame after all that were put before, together with others of this pass."""
         self._frames.append(frame)
-        self._unsent_bytes += payload_bytes(frame)
+        size = payload_bytes(frame)
+        if size:
+            self.room.add(size)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._call_soon(self.flush)
@@ -115,7 +124,7 @@ class Outbox(FrameQueue):
         """Whether the client keeps up with reading."""
         if not self._frames:
             return True
-        return self._unsent_bytes <= BYTES_MAX and (len(self._frames) <= FRAMES_MAX or self._socket.has_capacity)
+        return self.room.unread <= BYTES_MAX and (len(self._frames) <= FRAMES_MAX or self._socket.has_capacity)
 
     def flush(self) -> None:
         """Send as much as the socket takes."""
@@ -127,16 +136,16 @@ class Outbox(FrameQueue):
             del self._frames[: len(batch)]
             self._written = batch
             socket.write(data)
-        if not self._frames:
-            self._unsent_bytes = 0
         if socket.has_capacity:
+            if self.room.unread and not self._frames:
+                self.room.clear()  # what the network has not taken by now is less than its own buffers
             self._on_capacity()
 
     def _next_batch(self) -> list[Frame]:
         """Return the frames that go in the next message."""
         if not self.sends_many:
             return self._frames[:1]
-        return self._frames[:FRAMES_MAX] if self._unsent_bytes <= BYTES_MAX else _fitting(self._frames)
+        return self._frames[:FRAMES_MAX] if self.room.unread <= BYTES_MAX else _fitting(self._frames)
 
     def unsent(self) -> list[Frame]:
         """Return the frames that have not been sent, with those of a message that was not taken."""

@@ -20,11 +20,11 @@ from typing import Any, Final
 
 import msgspec
 
+from fairlane.broker.waiting.room import Room
 from fairlane.errors import FairlaneError, InvalidArgument, RouteNotFound, TooManyWaiters, Unauthenticated
-from fairlane.gateway.caller import Caller
+from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext
 from fairlane.server.addresses import block_of
-from fairlane.server.connections import SCOPE_KEY
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import SHAPES, decoded
 from fairlane.server.interfaces.asgi import (
@@ -39,7 +39,7 @@ from fairlane.server.interfaces.asgi import (
 from fairlane.server.interfaces.channels import Channels
 from fairlane.server.interfaces.counting import HEADERS_FROM_BYTES, check_msgpack
 from fairlane.server.interfaces.exchange import headers_of
-from fairlane.server.interfaces.outbox import Frame, Outbox
+from fairlane.server.interfaces.outbox import Frame, Outbox, payload_bytes
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import LEASE, Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
@@ -77,13 +77,12 @@ async def serve_stream(server: ServerContext, scope: Scope, receive: Receive, se
     try:
         if scope["path"] != PATH:
             raise RouteNotFound(f"The stream is at {PATH}, not at {scope['path']!r:.150}.")
-        caller = server.caller(headers_of(scope))
-        connection = scope.get(SCOPE_KEY)
-        if connection is not None:
-            server.connections.claim(connection, caller)
+        caller = server.caller(headers_of(scope), scope)
         if SUBPROTOCOL not in scope["subprotocols"]:
             raise InvalidArgument(f"The stream needs the subprotocol {SUBPROTOCOL!r}.")
     except FairlaneError as error:
+        what = f"WebSocket {scope['path']:.200}"
+        server.refusals.note(what, error, caller=ANYBODY, address=address_of(scope))
         await _refuse(error, scope, send)
         return
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
@@ -123,7 +122,7 @@ class _Connection:
         self._send = send
         self._socket: DirectSocket = scope.get("extensions", {}).get(DIRECT_SOCKET) or AsgiSocket(send)
         soon = server.observed.call_after_answers
-        self._outbox = Outbox(self._socket, call_soon=soon, on_capacity=self._go_on)
+        self._outbox = Outbox(self._socket, server.room(), call_soon=soon, on_capacity=self._go_on)
         self._context = CallContext(follows=FOLLOWS in headers, is_forwarded=FORWARDED in headers)
         self._holder = None if self._context.is_forwarded else caller.id or block_of(self._address)
         self._channels = Channels(server, self._outbox, self._holder)
@@ -176,6 +175,7 @@ class _Connection:
         for frame in self._outbox.unsent():
             if isinstance(frame, tuple) and isinstance(frame[2], LeasedMessages):
                 self.server.give_back(self._caller, frame[2])
+        self._outbox.room.clear()
 
     # --------------------------------------------------------------------------------------------------------- reading
 
@@ -339,6 +339,23 @@ class _Connection:
         self._outbox.put(frame)
         self._end(reply)
 
+    @property
+    def room(self) -> Room:
+        """How many more bytes the client can be sent."""
+        return self._outbox.room
+
+    def answered_if_read(self, reply: _Reply, result: Any) -> None:  # noqa: ANN401 - what any verb answers
+        """Send an answer that no room was kept for, unless the client has too much to read already."""
+        frame = (1, reply.number, result)
+        if self.room.takes(payload_bytes(frame)):
+            self.answered(reply, frame)
+            return
+        if isinstance(result, LeasedMessages):
+            self.server.give_back(self._caller, result)
+        error = self.server.limits.too_much_unread()
+        self.server.tally.errors[error.code] += 1
+        self.answered(reply, Refused(reply.number, body_of(error)))
+
     def _end(self, reply: _Reply) -> None:
         reply.is_done = True
         self._calls -= 1
@@ -376,8 +393,16 @@ class _Reply:
     def done(self) -> bool:
         return self.is_done or self._connection.is_over
 
+    @property
+    def room(self) -> Room:
+        """How many more bytes the client can be sent; a lease takes no more than that."""
+        return self._connection.room
+
     def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - see Reply
-        self._connection.answered(self, (1, self.number, result))
+        if self.is_look or self.task is not None:
+            self._connection.answered_if_read(self, result)
+        else:
+            self._connection.answered(self, (1, self.number, result))
 
     def set_exception(self, exception: BaseException, /) -> None:
         refusal = self._connection.server.refusal(self._verb, exception)

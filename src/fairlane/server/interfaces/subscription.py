@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from fairlane.broker.frontends.deliveries import AsyncDeliveries
 from fairlane.errors import InvalidArgument, QueueElsewhere, QueueMoving, QueueNotFound
 from fairlane.gateway.caller import Caller
 from fairlane.journal.records import AnyRecord, Enqueued, Published, QueueRemoved, Redriven, Returned
@@ -35,12 +36,15 @@ async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange
     caller.check("consume", request.queue)
     kind = exchange.kind
     broker, queue = await server.gateway.served(request.queue)
-    deliveries = broker.consume(
-        queue,
+    room = server.room()
+    deliveries = AsyncDeliveries(
+        broker,
+        queue=queue,
         credit=request.credit,
         visibility_ms=request.visibility_ms,
         owner=request.owner,
         with_state=request.with_state,
+        room=room,
     )
 
     async def send_all() -> None:
@@ -49,6 +53,7 @@ async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange
             if server.spans is not None:
                 server.spans.delivered(request.queue, [delivery])
             await exchange.more(line_of(delivery, kind))
+            room.remove(len(delivery.payload))
 
     async def drain() -> None:
         await server.draining.wait()
@@ -59,6 +64,7 @@ async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange
         async with deliveries:
             await exchange.begin(_LINES if kind is JSON else _PIECES)
             await first_of(send_all(), drain(), exchange.hung_up(), server.api_keys.ended(caller))
+        room.clear()
         await exchange.end()
 
 

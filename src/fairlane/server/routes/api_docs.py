@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from base64 import b64encode
 from typing import Final
 
 PAGE: Final = """<!doctype html>
@@ -62,3 +64,16 @@ fetch("/openapi.json").then(answer => answer.json()).then(api => {
 });
 </script></body></html>
 """
+
+
+def _hash_of(element: str) -> str:
+    """Return how a content security policy names the only script or style of the page."""
+    text = PAGE.partition(f"<{element}>")[2].partition(f"</{element}>")[0]
+    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+CONTENT_POLICY: Final = (
+    f"default-src 'none'; connect-src 'self'; style-src {_hash_of('style')}; script-src {_hash_of('script')}; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Only the page's own script and style run, it loads nothing but the description, and no other page may frame it."""

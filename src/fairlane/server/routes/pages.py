@@ -19,7 +19,7 @@ from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.exchange import JSON, Exchange
 from fairlane.server.metrics.families import OPENMETRICS, PROMETHEUS, render
 from fairlane.server.openapi import description
-from fairlane.server.routes.api_docs import PAGE
+from fairlane.server.routes.api_docs import CONTENT_POLICY, PAGE
 from fairlane.verbs.cluster import GetCluster
 from fairlane.verbs.config import ListConfig
 from fairlane.verbs.keys import EVERY
@@ -92,8 +92,8 @@ async def openapi(_server: ServerContext, exchange: Exchange) -> None:
 
 async def docs(_server: ServerContext, exchange: Exchange) -> None:
     """Answer with the API documentation page."""
-    policy = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-    await exchange.answer_bytes(PAGE.encode(), "text/html; charset=utf-8", headers={"content-security-policy": policy})
+    headers = {"content-security-policy": CONTENT_POLICY, "referrer-policy": "no-referrer"}
+    await exchange.answer_bytes(PAGE.encode(), "text/html; charset=utf-8", headers=headers)
 
 
 async def _favicon(_server: ServerContext, _exchange: Exchange) -> None:

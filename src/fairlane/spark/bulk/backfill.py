@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -172,8 +172,7 @@ def _next_batch(backfill: Backfill) -> int:
 
 def _send(spark: SparkSession, batch: Batch, backfill: Backfill, number: int) -> None:
     frame = spark.read.parquet(*(str(backfill.work / _ROWS / name) for name in batch.files))
-    options = {name: str(value) for name, value in asdict(backfill.place).items() if value is not None}
-    writer = frame.write.format("fairlane").mode("append").options(**options)
+    writer = frame.write.format("fairlane").mode("append").options(**backfill.place.options())
     writer.options(queue=backfill.queue, sink=backfill.sink, batch=str(number)).save()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
@@ -51,8 +51,7 @@ def choose(spark: SparkSession, place: ServerAddress, queue: str, where: str) ->
 
 
 def _dead_letters(spark: SparkSession, place: ServerAddress, queue: str) -> DataFrame:
-    options = {name: str(value) for name, value in asdict(place).items() if value is not None}
-    letters = spark.read.format("fairlane").options(kind="dead_letters", queue=queue, **options).load()
+    letters = spark.read.format("fairlane").options(kind="dead_letters", queue=queue, **place.options()).load()
     return letters.withColumns(
         {
             "error": F.try_element_at("errors", F.lit(-1))["error"],

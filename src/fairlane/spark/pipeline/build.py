@@ -14,13 +14,10 @@ from fairlane.spark.tables.attempts import attempts
 from fairlane.spark.tables.dead_letters import dead_letters
 from fairlane.spark.tables.events import carried, open_messages
 from fairlane.spark.tables.fairness import fairness, fairness_keys
-from fairlane.spark.tables.latency import latency
+from fairlane.spark.tables.hourly import latency, sla, tenant_usage, throttle_waits
 from fairlane.spark.tables.messages import messages
 from fairlane.spark.tables.noisy_neighbours import noisy_neighbours
-from fairlane.spark.tables.sla import sla
 from fairlane.spark.tables.starvation import starvation
-from fairlane.spark.tables.tenant_usage import tenant_usage
-from fairlane.spark.tables.throttle_waits import throttle_waits
 from fairlane.spark.tables.turns import WINDOW_LENGTH_MS, Days, pieces, windows
 from fairlane.spark.tables.weights import with_weights
 

@@ -95,19 +95,11 @@ class LiveJournal:
         """Return the events of the one stretch that is new."""
         spark.dataSource.register(FairlaneDataSource)
         ((first, last),) = segments[0].wanted
-        place = self.server
-        named = {
-            "server": place.server,
-            "queue": self.queue,
-            "api_key": place.api_key,
-            "ca": place.ca,
-            "certificate": place.certificate,
-            "certificate_key": place.certificate_key,
-        }
+        options = self.server.options() | ({} if self.queue is None else {"queue": self.queue})
         reader = spark.read.format("fairlane").options(
             kind="journal", after=str(first - 1), until=str(last), on_trimmed="skip"
         )
-        return events(reader.options(**{name: value for name, value in named.items() if value is not None}).load())
+        return events(reader.options(**options).load())
 
     def done(self, covered: Sequence[Range]) -> None:
         """Allow the server to trim what is in the tables."""

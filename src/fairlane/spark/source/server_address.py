@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Final
 from urllib.parse import urlencode, urlsplit
@@ -53,6 +53,10 @@ class ServerAddress:
             InvalidArgument: there is none.
         """
         return addresses_of(self.server)
+
+    def options(self) -> dict[str, str]:
+        """Return the address as options of ``format("fairlane")``."""
+        return {name: str(value) for name, value in asdict(self).items() if value is not None}
 
     def near(self, at: str | None) -> ServerAddress:
         """Return this address with a node that has answered before as the first to try."""

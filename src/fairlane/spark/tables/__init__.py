@@ -1,6 +1,6 @@
 """The tables of the pipeline: usage, waits, fairness and failures.
 
-Each table is a pure function from frames to a frame, in a file of its own; ``schemas`` has the columns of all of them.
+Each table is a pure function from frames to a frame; ``schemas`` has the columns of all of them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlane.model.message import key_text
+from fairlane.model.waits import HOLDS
 from fairlane.spark.whatif.messages import Played
 from fairlane.spark.whatif.recording import Recording
 from fairlane.spark.whatif.rows import NEVER
@@ -17,6 +18,7 @@ from fairlane.spark.whatif.rows import NEVER
 Ints: TypeAlias = NDArray[np.int64]
 ALL_KEYS = ""
 """The key that stands for all keys of a queue together."""
+_MISSED, _REMOVED = 1, 2
 
 
 class MeasuredPeriod(msgspec.Struct, frozen=True):
@@ -92,57 +94,29 @@ class Yardstick:
 
     def journalled(self) -> list[KeyMeasures]:
         """Measure the journal itself. It does not tell contention, nor which messages were left at its end."""
-        recording = self._recording
-        return list(
-            self._measure(
-                NEVER,
-                recording.leased_ms,
-                throttled=recording.throttled_ms,
-                capped=recording.capped_ms,
-                paused=recording.paused_ms,
-                contended=np.zeros(0, dtype=np.int64),
-                misses=frozenset(),
-                removed=frozenset(),
-            )
-        )
+        holds = {name: getattr(self._recording, name) for name in HOLDS}
+        return list(self._measure(NEVER, self._recording.leased_ms, holds, np.zeros(0, dtype=np.int64), {}))
 
     def measure(self, scenario: int, played: Played) -> list[KeyMeasures]:
         """Measure a run."""
-        return list(
-            self._measure(
-                scenario,
-                np.array(played.leased_ms, dtype=np.int64),
-                throttled=_spread(played.throttled_ms, self._since.size),
-                capped=_spread(played.capped_ms, self._since.size),
-                paused=_spread(played.paused_ms, self._since.size),
-                contended=np.array(played.contended, dtype=np.int64),
-                misses=frozenset(played.missed),
-                removed=frozenset(played.removed),
-            )
-        )
+        leased_ms, contended = (np.array(each, dtype=np.int64) for each in (played.leased_ms, played.contended))
+        holds = {name: _spread(getattr(played, name), self._since.size) for name in HOLDS}
+        fates = dict.fromkeys(played.missed, _MISSED) | dict.fromkeys(played.removed, _REMOVED)
+        return list(self._measure(scenario, leased_ms, holds, contended, fates))
 
     def _measure(
-        self,
-        scenario: int,
-        leased_ms: Ints,
-        *,
-        throttled: Ints,
-        capped: Ints,
-        paused: Ints,
-        contended: Ints,
-        misses: frozenset[int],
-        removed: frozenset[int],
+        self, scenario: int, leased_ms: Ints, holds: Mapping[str, Ints], contended: Ints, fates: dict[int, int]
     ) -> Iterator[KeyMeasures]:
         wait = leased_ms - self._since
         spent = np.zeros(self._since.size, dtype=np.int64)
         np.add.at(spent, contended, self._cost[contended])
-        fate = _spread(dict.fromkeys(misses, 1) | dict.fromkeys(removed, 2), self._since.size)
+        fate = _spread(fates, self._since.size)
         for (place, key), parts in self._parts.items():
             is_leased = leased_ms[parts] != NEVER
             waits = np.sort(wait[parts][is_leased])
             whole = int(spent[self._parts[place, ALL_KEYS]].sum())
-            missed = int(((fate[parts] == 1) & ~is_leased).sum())
-            gone = int(((fate[parts] == 2) & ~is_leased).sum())  # noqa: PLR2004 - see fate
+            missed = int(((fate[parts] == _MISSED) & ~is_leased).sum())
+            gone = int(((fate[parts] == _REMOVED) & ~is_leased).sum())
             yield KeyMeasures(
                 scenario=scenario,
                 queue=self._recording.queues[place],
@@ -156,9 +130,7 @@ class Yardstick:
                 wait_max_ms=_at(waits, 1.0),
                 wait_mean_ms=float(waits.mean()) if waits.size else 0.0,
                 share=int(spent[parts].sum()) / whole if whole else 0.0,
-                throttled_ms=int(throttled[parts].sum()),
-                capped_ms=int(capped[parts].sum()),
-                paused_ms=int(paused[parts].sum()),
+                **{name: int(held[parts].sum()) for name, held in holds.items()},
             )
 
 

@@ -1,4 +1,4 @@
-"""The command ``backfill``."""
+"""The commands ``backfill`` and ``archive``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import click
 
 from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, server_address_of
 from fairlane.cli.interaction import progress, stoppable
-from fairlane.cli.parameters import QUEUE
+from fairlane.cli.parameters import FOLDER, QUEUE
 from fairlane.cli.session import Session, pass_session
 
-FOLDER = click.Path(file_okay=False, path_type=Path)
 WORK = "Folder for rows that are not sent yet; .backfill-NAME by default."
 
 
@@ -67,3 +66,22 @@ class _Clock:
     def wait(self, seconds: float) -> None:
         """Wait."""
         Event().wait(seconds)
+
+
+@click.command(name="archive")
+@click.option("--tables", type=FOLDER, required=True, help="The folder that 'fairlane pipeline run' wrote.")
+@click.option("--to", "target", type=FOLDER, required=True, help="Folder of the archive.")
+@click.option(
+    "--keep-days", type=click.IntRange(min=1), help="Delete archived days older than this many days; by default none."
+)
+@MASTER
+@pass_session
+def archive_command(session: Session, *, tables: Path, target: Path, keep_days: int | None, master: str) -> None:
+    """Archive finished days of the journal and of acknowledged messages as Parquet, and remove old days."""
+    spark = begin_spark(master)
+    from fairlane.spark.bulk.archive import archive
+
+    tell = partial(click.echo, err=True)
+    done = on_spark(spark, partial(archive, spark, tables, target, keep_days=keep_days, tell=tell))
+    words = f"Archived {len(done.written)} days, deleted {len(done.removed)}; {target} holds {len(done.days)}."
+    session.answer({"written": done.written, "removed": done.removed, "days": done.days}, words)

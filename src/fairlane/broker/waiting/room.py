@@ -1,0 +1,95 @@
+"""Room: how many bytes a reader can still take, so that nothing is leased for one that does not read.
+
+A connection has a room for what it has been sent and has not read, and all connections of a server share another. A
+consumer or a waiting lease without room stays in line and is passed over; when its reader catches up, its queue is
+served again. Credit bounds how many messages a consumer holds, room bounds the memory that they take before it reads.
+
+However full the shared room is, a reader that has little unread still gets messages, so that others can't starve it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from fairlane.broker.waiting.consumers import WaitingConsumers
+
+ALWAYS_BYTES: Final = 256 * 1024
+"""What a reader may have unread, however much others have."""
+
+
+class Room:
+    """The room of one reader, or of all.
+
+    Attributes:
+        most: how many bytes may be unread.
+        unread: how many are; the connection counts them.
+    """
+
+    __slots__ = ("_passed_over", "_picked", "_shared", "most", "unread")
+
+    def __init__(self, most: int, *, shared: Room | None = None) -> None:
+        self.most = most
+        self.unread = 0
+        self._shared = shared
+        self._picked = 0
+        self._passed_over: dict[tuple[WaitingConsumers, str], None] = {}
+
+    @property
+    def left(self) -> int:
+        """How many bytes may still be sent."""
+        taken = self.unread + self._picked
+        left = self.most - taken
+        shared = self._shared
+        return left if shared is None else max(min(left, shared.left), ALWAYS_BYTES - taken)
+
+    # ------------------------------------------------------------------------------------------------- for the broker
+
+    def pick(self, size: int) -> None:
+        """Count messages that the present cycle leases, until they are delivered or the cycle fails."""
+        self._picked += size
+        if self._shared is not None:
+            self._shared._picked += size
+
+    def settle(self) -> None:
+        """Forget what a cycle has leased: it is being delivered and counted as unread, or never will be."""
+        if self._shared is not None:
+            self._shared._picked -= self._picked
+        self._picked = 0
+
+    def pass_over(self, consumers: WaitingConsumers, queue: str) -> None:
+        """Note that a queue was not served for want of room, so that it is once there is some."""
+        self._passed_over[consumers, queue] = None
+        if self._shared is not None:
+            self._shared._passed_over[consumers, queue] = None
+
+    # --------------------------------------------------------------------------------------------- for the connection
+
+    def takes(self, size: int) -> bool:
+        """Return whether an answer may be sent. A reader that has nothing unread takes any that all together can."""
+        if size <= ALWAYS_BYTES:
+            return True
+        if self.unread and size > self.left:
+            return False
+        return self._shared is None or size <= self._shared.left
+
+    def add(self, size: int) -> None:
+        """Count bytes as unread."""
+        self.unread += size
+        if self._shared is not None:
+            self._shared.unread += size
+
+    def remove(self, size: int) -> None:
+        """Count bytes as read, and serve the queues again that were passed over."""
+        self.unread -= size
+        if self._shared is not None:
+            self._shared.remove(size)
+        if self._passed_over and self.left > 0:
+            passed_over, self._passed_over = self._passed_over, {}
+            for consumers, queue in passed_over:
+                consumers.serve_again(queue)
+
+    def clear(self) -> None:
+        """Count everything as read."""
+        if self.unread or self._passed_over:
+            self.remove(self.unread)

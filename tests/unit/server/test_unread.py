@@ -1,0 +1,295 @@
+"""What a client has been sent and does not read is bounded in bytes, whatever its credit."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
+from fairlane.model.message import NewMessage
+from fairlane.server.limits import CallLimits
+from fairlane.verbs.leases import LeasedMessages
+from fairlane.wire.frames import Deliver, Refused
+from fairlane.wire.grpc import broker_pb2
+from tests.unit.server.grpc_house import called
+from tests.unit.server.house import House, Socket, connected, opened, run
+
+KIB = 1024
+LIMITS = CallLimits(unread_bytes_max=1024 * KIB)
+
+
+async def filled(house: House, count: int, size: int) -> None:
+    """Enqueue messages of a size."""
+    for _ in range(count):
+        await house.broker.enqueue("orders", bytes(size))
+
+
+async def settled(house: House) -> int:
+    """Return how many messages are leased, once the server has done what it can."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+    return (await house.broker.queue("orders")).leased
+
+
+def unread(house: House) -> int:
+    """Return how many bytes all clients together have not read."""
+    return house.server._room.unread
+
+
+def test_a_consumer_that_does_not_read_gets_no_more_messages() -> None:
+    """With a credit of 10,000 a client that reads nothing holds messages up to the bound; it gets all when it reads."""
+
+    async def main() -> None:
+        async with opened(limits=LIMITS) as house, connected(house, is_short=True) as socket:
+            socket.call("consume", {"queue": "orders", "credit": 10_000})
+            await socket.frame()
+            socket.may_write.clear()
+            await filled(house, 30, 100 * KIB)
+            assert await settled(house) == 11  # the last one exceeds the bound
+            assert unread(house) == 11 * 100 * KIB
+            await house.broker.enqueue("orders", b"small")  # nor what comes later
+            assert await settled(house) == 11
+            socket.may_write.set()
+            assert len(await socket.deliveries(31)) == 31
+            assert unread(house) == 0
+
+    run(main())
+
+
+def test_a_client_that_does_not_read_does_not_keep_messages_from_others() -> None:
+    """Messages that a consumer has no room for go to the next one in line."""
+
+    async def main() -> None:
+        async with opened(limits=LIMITS) as house, connected(house, is_short=True) as slow:
+            slow.call("consume", {"queue": "orders", "credit": 10_000})
+            await slow.frame()
+            slow.may_write.clear()
+            await filled(house, 15, 100 * KIB)
+            assert await settled(house) == 11
+            async with connected(house, is_short=True) as quick:
+                quick.call("consume", {"queue": "orders", "credit": 10})
+                assert len(await quick.deliveries(4)) == 4
+            slow.may_write.set()
+
+    run(main())
+
+
+def test_leases_wait_while_their_client_does_not_read() -> None:
+    """A waiting lease of a client with too much to read leases nothing until the client reads."""
+
+    async def main() -> None:
+        async with opened(limits=LIMITS) as house, connected(house, is_short=True) as socket:
+            socket.may_write.clear()
+            for _ in range(20):
+                socket.call("lease", {"queue": "orders", "count": 5, "wait_ms": 60_000})
+            await settled(house)
+            await filled(house, 30, 100 * KIB)
+            assert await settled(house) == 11
+            socket.may_write.set()
+            leased = 0
+            while leased < 30:
+                answer = msgspec.msgpack.decode((await socket.frame()).answer, type=LeasedMessages)  # type: ignore[union-attr]  # an answer
+                leased += len(answer.deliveries)
+            assert leased == 30
+
+    run(main())
+
+
+def test_a_connection_that_ends_leaves_nothing_behind() -> None:
+    """When a client that did not read disconnects, its bytes no longer count, and its messages go back."""
+
+    async def main() -> None:
+        async with opened(limits=LIMITS) as house:
+            async with connected(house, is_short=True) as socket:
+                socket.call("consume", {"queue": "orders", "credit": 10_000})
+                await socket.frame()
+                socket.may_write.clear()
+                await filled(house, 15, 100 * KIB)
+                assert await settled(house) == 11
+            assert (unread(house), await settled(house)) == (0, 0)
+
+    run(main())
+
+
+def test_answers_that_are_not_read_are_refused_beyond_the_bound() -> None:
+    """Of eight peeks with bodies at once, those that have no room beside the first get an error."""
+
+    async def main() -> None:
+        async with opened(limits=LIMITS) as house, connected(house, is_short=True) as socket:
+            await filled(house, 8, 100 * KIB)
+            socket.may_write.clear()
+            for _ in range(8):
+                socket.call("peek", {"queue": "orders", "with_body": True})
+            await settled(house)
+            assert unread(house) == 8 * 100 * KIB
+            socket.may_write.set()
+            frames = [await socket.frame() for _ in range(8)]
+            errors = [frame.error.code for frame in frames if isinstance(frame, Refused)]
+            assert errors == ["too_much_unread"] * 7
+
+    run(main())
+
+
+def test_all_connections_together_are_bounded_and_none_starves() -> None:
+    """Once many clients have used up the total, another one still gets messages, a little at a time."""
+    limits = CallLimits(unread_bytes_max=1024 * KIB, unread_total_bytes_max=1536 * KIB)
+
+    async def consuming(socket: Socket) -> None:
+        socket.call("consume", {"queue": "orders", "credit": 10_000})
+        await socket.frame()
+        socket.may_write.clear()
+
+    async def main() -> None:
+        async with (
+            opened(limits=limits) as house,
+            connected(house, is_short=True) as first,
+            connected(house, is_short=True) as second,
+            connected(house, is_short=True) as third,
+        ):
+            for socket in (first, second, third):
+                await consuming(socket)
+            await filled(house, 60, 100 * KIB)
+            await settled(house)
+            assert 1536 * KIB <= unread(house) <= 1536 * KIB + 3 * (ALWAYS_BYTES + 100 * KIB)
+            before = unread(house)
+            await settled(house)
+            assert unread(house) == before
+            third.may_write.set()
+            assert len(await third.deliveries(10)) >= 10  # although the others still read nothing
+            for socket in (first, second):
+                socket.may_write.set()
+
+    run(main())
+
+
+class Slow:
+    """An HTTP client that takes an answer piece by piece."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.may_take = asyncio.Event()
+
+    async def send(self, event: Any) -> None:
+        self.sent.append(event)
+        await self.may_take.wait()
+
+    async def ask(self, house: House, path: str, request: object) -> None:
+        body = msgspec.json.encode(request)
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
+        received = iter(({"type": "http.request", "body": body},))
+
+        async def receive() -> dict[str, Any]:
+            event = next(received, None)
+            if event is None:
+                await asyncio.get_running_loop().create_future()
+            return event  # type: ignore[return-value]  # or it never returns
+
+        await house.http._transport.app(scope, receive, self.send)  # type: ignore[attr-defined]  # an ASGI transport
+
+
+def test_unread_answers_over_http_are_bounded_in_all() -> None:
+    """Twenty peeks with bodies that nobody reads hold the total, and the rest are refused with 429."""
+    limits = CallLimits(unread_bytes_max=1024 * KIB, unread_total_bytes_max=4096 * KIB)
+
+    async def main() -> None:
+        async with opened(limits=limits) as house:
+            await filled(house, 9, 100 * KIB)
+            peek = {"queue": "orders", "with_body": True}
+            clients = [Slow() for _ in range(20)]
+            asking = [asyncio.create_task(client.ask(house, "/v1/queue/peek", peek)) for client in clients]
+            await settled(house)
+            statuses = sorted(client.sent[0]["status"] for client in clients)
+            assert statuses == [200] * 3 + [429] * 17  # 1.2 MiB each in base64
+            assert 3 * 1200 * KIB <= unread(house) <= 4096 * KIB
+            for client in clients:
+                client.may_take.set()
+            await asyncio.gather(*asking)
+            assert unread(house) == 0
+            assert sum(len(event["body"]) for event in clients[0].sent[1:]) > 900 * KIB
+
+    run(main())
+
+
+def test_a_lease_over_http_that_has_no_room_goes_back() -> None:
+    """Messages that were leased for an answer which is refused are available again, without a failed attempt."""
+
+    async def main() -> None:
+        async with opened(limits=CallLimits(unread_total_bytes_max=300 * KIB)) as house:
+            await filled(house, 5, 100 * KIB)
+            refused = await house.post("queue/lease", {"queue": "orders", "count": 5})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_much_unread")
+            assert await settled(house) == 0
+            one = await house.post("queue/lease", {"queue": "orders", "count": 1})
+            assert one.json()["deliveries"][0].get("failures", 0) == 0
+
+    run(main())
+
+
+def test_a_subscription_over_http_that_is_not_read_is_bounded() -> None:
+    """A subscriber with a large credit that takes nothing holds messages up to the bound."""
+
+    async def main() -> None:
+        async with opened(limits=LIMITS) as house:
+            client = Slow()
+            asking = asyncio.create_task(
+                client.ask(house, "/v1/queue/subscribe", {"queue": "orders", "credit": 10_000})
+            )
+            await settled(house)
+            await filled(house, 30, 100 * KIB)
+            assert await settled(house) == 11
+            client.may_take.set()
+            while await settled(house) < 30:
+                pass
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    run(main())
+
+
+def test_a_grpc_consumer_with_a_large_credit_gets_everything_it_reads() -> None:
+    """The bound on unread bytes holds messages back only while they are not read."""
+
+    async def main() -> None:
+        async with called(limits=CallLimits(unread_bytes_max=256 * KIB)) as caller:
+            opening = broker_pb2.ConsumeRequest(open=broker_pb2.ConsumeOpen(queue="orders", credit=10_000))
+            call = caller.broker.Consume()
+            await call.write(opening)
+            await call.initial_metadata()
+            for _ in range(30):
+                await caller.house.broker.enqueue("orders", bytes(100 * KIB))
+            found = 0
+            while found < 30:
+                found += len((await call.read()).deliveries)
+            call.cancel()
+
+    run(main())
+
+
+def test_room_that_a_failed_cycle_took_is_given_back() -> None:
+    """What a cycle leased and never delivered does not count for long."""
+    shared = Room(100)
+    room = Room(50, shared=shared)
+    room.pick(50)
+    assert (shared.left, room.unread) == (50, 0)
+    room.settle()
+    assert (shared.left, min(room.left, 50)) == (100, 50)
+
+
+def test_a_message_is_counted_by_its_payload() -> None:
+    """What the broker counts when it leases is what the connection counts when it sends."""
+
+    async def main() -> None:
+        async with opened(limits=LIMITS) as house, connected(house, is_short=True) as socket:
+            socket.call("consume", {"queue": "orders", "credit": 10})
+            await socket.frame()
+            socket.may_write.clear()
+            await house.broker.enqueue_many("orders", [NewMessage(payload=bytes(1_000), headers={"a": "b" * 500})])
+            await settled(house)
+            assert unread(house) == 1_000
+            socket.may_write.set()
+            assert len((await socket.next(Deliver)).deliveries) == 1
+
+    run(main())
