@@ -29,7 +29,7 @@ class Moves:
         entries: the moves, in order.
     """
 
-    __slots__ = ("entries", "_queues")
+    __slots__ = ("_queues", "entries")
 
     def __init__(self, queue: Moved) -> None:
         self._queues = [queue]
