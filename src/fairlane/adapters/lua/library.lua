@@ -1,15 +1,9 @@
-"""The first half of the prelude: the limits of a call, and the functions that a script may use.
+-- The first half of the prelude: the limits of a call, and the functions that a script may use.
+--
+-- It is an allow-list: a function that is not named here does not exist for a script. Functions of Lua's own libraries
+-- are made safe: none takes or produces much more than 64 KiB, runs long without checking the clock, shows an address,
+-- or can be replaced. See prelude.py for how the parts work together.
 
-It is an allow-list: a function that is not named here does not exist for a script. Functions of Lua's own libraries are
-made safe: none takes or produces much more than 64 KiB, runs long without checking the clock, shows an address, or can
-be replaced. See ``prelude`` for how the parts work together.
-"""
-
-from __future__ import annotations
-
-from typing import Final
-
-LIBRARY: Final = r"""
 local limit_s, queue_name, hook_name, clock = ...
 local base, sethook, dump = _G, debug.sethook, string.dump
 local error, getmetatable, load, next, pcall, select, setmetatable, tonumber, tostring, type =
@@ -346,4 +340,3 @@ local environment = setmetatable({}, { __index = kept, __metatable = false })
 kept._G = environment
 
 for name in next, base do base[name] = nil end     -- unused from here on; an allow-list leaves nothing behind
-"""
