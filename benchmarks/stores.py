@@ -78,7 +78,7 @@ async def timed(count: int, workers: list[Awaitable[None]]) -> float:
 async def opened(store: Store, **settings: int) -> AsyncBroker:
     engine = Engine(
         store,
-        hooks=LuaHooks(lambda _key: None),
+        hooks=LuaHooks(lambda _queue, _key: None),
         clock=SystemClock(),
         entropy=SystemEntropy(),
         settings=Settings(**settings),

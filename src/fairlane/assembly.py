@@ -9,7 +9,7 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
@@ -28,6 +28,7 @@ from fairlane.broker.handlers.internal import ListSegments, ReadPages
 from fairlane.broker.settings import Settings
 from fairlane.errors import InvalidArgument
 from fairlane.journal.records import SegmentImage
+from fairlane.model.config_scope import read_for_hook
 from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.model.partitions import NUMBER_BITS
 from fairlane.model.policy import QueuePolicy
@@ -36,7 +37,6 @@ from fairlane.model.views import DeadLetterFilter
 from fairlane.ports.board import Board
 from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Store, StoredPage
-from fairlane.verbs.config import PRIVATE_PREFIX
 
 if TYPE_CHECKING:
     from fairlane.adapters.s3.bucket import S3Bucket
@@ -74,12 +74,14 @@ _GC_THRESHOLD = (50_000, 20, 100)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookLimits:
-    """What a script may use, and when scripts that fail are left alone for a while."""
+    """What a script may use, and when the scripts of a queue are bypassed for a while; see ``LuaHooks``."""
 
     timeout_ms: int = 10
     memory_bytes_max: int = 1024 * 1024
     breaker_threshold: int = 3
     breaker_cooldown_ms: int = 10_000
+    breaker_share_percent: int = 20
+    breaker_window_ms: int = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +139,9 @@ async def open_async_broker(
     return AsyncBroker(_engine(_config(config, terms)))
 
 
-async def open_group(config: BrokerConfig, *, counts_from: int = 0) -> AsyncBroker:
+async def open_group(
+    config: BrokerConfig, *, counts_from: int = 0, stuck_s: Callable[[], float] | None = None
+) -> AsyncBroker:
     """Open a broker beside others on the running event loop: all that takes time is done in threads.
 
     When its store fails, or takes longer to answer than its lease, the broker is lost: open the group again.
@@ -145,13 +149,14 @@ async def open_group(config: BrokerConfig, *, counts_from: int = 0) -> AsyncBrok
     Args:
         config: where its store is, and its terms.
         counts_from: what the sequences of its journal begin after, always the same for the same store.
+        stuck_s: returns for how long the event loop has made no progress; see ``Ownership``.
 
     Raises:
         StoreFailed, StoreCorrupt: the store can't be opened or read.
         StoreLocked: another process has it.
     """
     engine = await asyncio.get_running_loop().run_in_executor(
-        None, partial(_engine, config, is_shared=True, counts_from=counts_from)
+        None, partial(_engine, config, is_shared=True, counts_from=counts_from, stuck_s=stuck_s)
     )
     return AsyncBroker(engine, slow_sync_s=0.0)
 
@@ -168,10 +173,16 @@ def _config(config: BrokerConfig | Path | str | None, terms: BrokerTerms) -> Bro
     return config
 
 
-def _engine(config: BrokerConfig, *, is_shared: bool = False, counts_from: int = 0) -> Engine:
+def _engine(
+    config: BrokerConfig,
+    *,
+    is_shared: bool = False,
+    counts_from: int = 0,
+    stuck_s: Callable[[], float] | None = None,
+) -> Engine:
     if config.durability not in ("fsync", "os"):
         raise InvalidArgument(f"durability is fsync or os, not {config.durability!r}.")
-    store = open_store(config.path, durability=config.durability, is_bounded=is_shared)
+    store = open_store(config.path, durability=config.durability, is_bounded=is_shared, stuck_s=stuck_s)
     if counts_from:
         store = NumberedStore(store, first=counts_from)
 
@@ -202,18 +213,15 @@ def _engine(config: BrokerConfig, *, is_shared: bool = False, counts_from: int =
 
 def open_hooks(config_value: Callable[[str], str | None], limits: HookLimits | None = None) -> Hooks:
     """Return what runs scripts, which read config values as far as these are for scripts to know."""
-    limits = limits if limits is not None else HookLimits()
-    return LuaHooks(
-        lambda key: None if key.startswith(PRIVATE_PREFIX) else config_value(key),
-        timeout_ms=limits.timeout_ms,
-        memory_bytes_max=limits.memory_bytes_max,
-        breaker_threshold=limits.breaker_threshold,
-        breaker_cooldown_ms=limits.breaker_cooldown_ms,
-    )
+    return LuaHooks(partial(read_for_hook, config_value), **asdict(limits if limits is not None else HookLimits()))
 
 
 def open_store(
-    path: Path | str | None, *, durability: Literal["fsync", "os"] = "fsync", is_bounded: bool = False
+    path: Path | str | None,
+    *,
+    durability: Literal["fsync", "os"] = "fsync",
+    is_bounded: bool = False,
+    stuck_s: Callable[[], float] | None = None,
 ) -> Store:
     """Return the store in a folder, at a URL, or in memory, for a broker to open.
 
@@ -221,6 +229,7 @@ def open_store(
         path: where it is.
         durability: see ``BrokerConfig``.
         is_bounded: whether a database that takes longer to answer than the lease counts as failed.
+        stuck_s: returns for how long this process has made no progress; see ``Ownership``.
 
     Raises:
         InvalidArgument: there is no such kind of store, or what it needs is not installed.
@@ -230,8 +239,10 @@ def open_store(
     if isinstance(path, str) and is_url(path):
         url = parse_store_url(path)
         with _needing_extra(url):
-            is_postgres = url.scheme == "postgresql"
-            return _postgres_store(url, durability, is_bounded=is_bounded) if is_postgres else _s3_store(url)
+            ownership = _ownership(url, stuck_s)
+            if url.scheme == "postgresql":
+                return _postgres_store(url, durability, ownership, is_bounded=is_bounded)
+            return _s3_store(url, ownership)
     return RocksDbStore(Path(path), durability=durability)
 
 
@@ -270,21 +281,22 @@ def _s3_board(url: StoreUrl) -> Board:
     return S3Board(_bucket(url))
 
 
-def _postgres_store(url: StoreUrl, durability: Literal["fsync", "os"], *, is_bounded: bool) -> Store:
+def _postgres_store(
+    url: StoreUrl, durability: Literal["fsync", "os"], ownership: Ownership, *, is_bounded: bool
+) -> Store:
     from fairlane.adapters.postgres.store import PostgresStore
 
     namespace = url.options.get("namespace", NAMESPACE)
-    ownership = _ownership(url)
     answer_ms = ownership.heartbeat_timeout_ms if is_bounded else None
     return PostgresStore(
         url.address, namespace=namespace, durability=durability, ownership=ownership, answer_ms=answer_ms
     )
 
 
-def _s3_store(url: StoreUrl) -> Store:
+def _s3_store(url: StoreUrl, ownership: Ownership) -> Store:
     from fairlane.adapters.s3.store import WINDOW_MS, S3Store
 
-    return S3Store(_bucket(url), window_ms=url.number("window_ms", WINDOW_MS), ownership=_ownership(url))
+    return S3Store(_bucket(url), window_ms=url.number("window_ms", WINDOW_MS), ownership=ownership)
 
 
 def _bucket(url: StoreUrl) -> S3Bucket:
@@ -298,10 +310,12 @@ def _bucket(url: StoreUrl) -> S3Bucket:
     )
 
 
-def _ownership(url: StoreUrl) -> Ownership:
+def _ownership(url: StoreUrl, stuck_s: Callable[[], float] | None = None) -> Ownership:
     ownership = Ownership(
         heartbeat_timeout_ms=url.number("heartbeat_timeout_ms", HEARTBEAT_TIMEOUT_MS), force=url.truth("force")
     )
+    if stuck_s is not None:
+        ownership = replace(ownership, stuck_s=stuck_s)
     return replace(ownership, owner=url.options["owner"]) if "owner" in url.options else ownership
 
 

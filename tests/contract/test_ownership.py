@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 
 import pytest
 
 from fairlane.errors import StoreFenced, StoreLocked
 from fairlane.ports.store import Extent
+from fairlane.server.watchdog import watching
 from fairlane.testing.store_contract import commit_of, page_of
 from tests.kit.servers.stores import PostgresServer, S3Server
 from tests.kit.waiting import wait_until
@@ -182,6 +184,25 @@ def test_an_idle_owner_is_kept_by_its_thread(place: Place) -> None:
     wait_until(is_still_refused_after_a_while, what="The second process tries repeatedly")
     first.check_owned()
     first.close()
+
+
+def test_an_owner_whose_event_loop_hangs_is_taken_over(place: Place) -> None:
+    """While the loop is blocked the thread sends no heartbeats; when the process goes on, it finds itself fenced."""
+    second = place.store()
+
+    async def hang() -> None:
+        with watching() as watchdog:
+            first = place.store(heartbeat_timeout_ms=SHORT_MS, sends_heartbeats=True, stuck_s=watchdog.stuck_s)
+            first.recover()
+            wait_until(lambda: opens(second), what="The second process takes over")  # blocks the loop until then
+            with pytest.raises(StoreFenced):
+                first.renew()
+
+    asyncio.run(hang())
+    second.write(commit_of(1, 1))
+    second.sync()
+    check_has_only(second, 1)
+    second.close()
 
 
 def test_an_owner_that_was_stopped_asks_before_it_answers(place: Place) -> None:

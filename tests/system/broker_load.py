@@ -373,7 +373,7 @@ def opened(store: str, log: CallLog) -> Broker:
     """Open a broker like ``open_broker``, with other settings for its journal."""
     engine = Engine(
         open_store(store, durability="fsync"),
-        hooks=LuaHooks(lambda _key: None),
+        hooks=LuaHooks(lambda _queue, _key: None),
         clock=SystemClock(),
         entropy=SystemEntropy(),
         settings=SETTINGS,

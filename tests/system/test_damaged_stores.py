@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +42,26 @@ _LOSSES = [kind for kind in KINDS if kind.startswith("log: ") and not kind.endsw
 def test_lost_commits_are_refused(base: tuple[Path, Answered], tmp_path: Path, kind: str) -> None:
     """A store that lost commits is refused as damaged, and so is one that lost what would show it."""
     assert trial(*base, tmp_path, kind, KINDS[kind]).result == "refused (store_damaged)"
+
+
+def test_a_server_with_a_damaged_store_does_not_start_until_it_is_repaired(
+    base: tuple[Path, Answered], tmp_path: Path
+) -> None:
+    """The remedy in its error works as it is written, with the data folder of the server."""
+    shutil.copytree(base[0], tmp_path / "data" / "store")
+    KINDS["log: 1 byte flipped at 50 %"](tmp_path / "data" / "store")
+    data = str(tmp_path / "data")
+    refused = _fairlane("serve", "--data", data, "--port", "0")
+    assert (refused.returncode, refused.stderr.startswith("error[store_damaged]")) == (3, True), refused.stderr
+    assert "`fairlane store check FOLDER`" in refused.stderr
+    assert "`fairlane store repair FOLDER`" in refused.stderr
+    assert _fairlane("store", "check", data).returncode == 1
+    assert _fairlane("store", "repair", data, "--yes").returncode == 0
+    assert _fairlane("--data", data, "queue", "list").returncode == 0
+
+
+def _fairlane(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "fairlane", *words], capture_output=True, text=True, check=False)
 
 
 def test_random_damage_is_loud_or_harmless(base: tuple[Path, Answered], tmp_path: Path) -> None:

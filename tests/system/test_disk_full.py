@@ -81,7 +81,10 @@ def disk(tmp_path: Path) -> Iterator[TinyDisk]:
 def opened(disk: TinyDisk) -> Broker:
     """Open a broker without a reserve, so that the disk gets full to the last byte."""
     engine = Engine(
-        RocksDbStore(disk.store), hooks=LuaHooks(lambda _key: None), clock=SystemClock(), entropy=SystemEntropy()
+        RocksDbStore(disk.store),
+        hooks=LuaHooks(lambda _queue, _name: None),
+        clock=SystemClock(),
+        entropy=SystemEntropy(),
     )
     engine.open()
     return Broker(engine)
@@ -252,7 +255,7 @@ class Stubborn(MemoryStore):
 def test_a_store_that_opens_but_takes_nothing_does_not_hang_the_broker() -> None:
     """While every commit fails though recovery works, the broker is calm and answers, and later goes on."""
     store = Stubborn()
-    engine = Engine(store, hooks=LuaHooks(lambda _key: None), clock=SystemClock(), entropy=SystemEntropy())
+    engine = Engine(store, hooks=LuaHooks(lambda _queue, _key: None), clock=SystemClock(), entropy=SystemEntropy())
     engine.open()
     broker = Broker(engine)
     broker.create_queue("orders")

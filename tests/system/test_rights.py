@@ -201,7 +201,7 @@ def _receipt(delivery: dict[str, Any]) -> dict[str, Any]:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """Serve, and ask for keys."""
     data: Path = tmp_path_factory.mktemp("data")
-    with serving(data, "--auth", "true", "--durability", "os") as server:
+    with serving(data, "--auth", "true", "--durability", "os", "--auth-failures-per-second", "100000") as server:
         guarded = Guarded(server, (data / "admin.key").read_text().strip())
         yield guarded
         guarded.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -216,3 +217,29 @@ def test_unusable_certificate_files_are_reported(
     assert result.returncode == 1
     assert "Traceback" not in result.stderr
     assert word in result.stderr
+
+
+@pytest.mark.parametrize("is_grpc", [False, True], ids=["http", "grpc"])
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "half a hello"])
+def test_an_unfinished_handshake_is_ended(folder: Path, tmp_path: Path, sent: bytes, *, is_grpc: bool) -> None:
+    """A connection that does not finish its TLS handshake in time is closed, and a client is served afterwards."""
+    flags = (*tls_flags(folder, "server"), "--handshake-timeout-ms", "300")
+    with serving(tmp_path / "data", *flags) as server:
+        host, _, port = (server.grpc_address if is_grpc else server.address).rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as silent:
+            silent.sendall(sent)
+            while silent.recv(4096):  # an alert may come before the end
+                pass
+        assert over_http(server, folder, None, "ca") == 0
+        with server.http(verify=context(folder, None)) as http:
+            text = http.get(f"https://{server.address}/metrics").text
+        assert f'fairlane_connections_closed_total{{reason="handshake_timeout"}} {0 if is_grpc else 1}' in text
+
+
+def test_a_silent_grpc_connection_without_tls_is_closed(tmp_path: Path) -> None:
+    """A connection that never begins HTTP/2 is closed when the time for the handshake is over."""
+    with serving(tmp_path / "data", "--handshake-timeout-ms", "300") as server:
+        host, _, port = server.grpc_address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as silent:
+            while silent.recv(4096):  # the server's settings come first
+                pass

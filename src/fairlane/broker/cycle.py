@@ -18,6 +18,7 @@ from fairlane.verbs.verb import Reply, Request
 if TYPE_CHECKING:
     from fairlane.broker.hook_calls import HookCalls
     from fairlane.broker.waiting.consumers import WaitingConsumers
+    from fairlane.broker.waiting.script_lines import ScriptLines
 
 O = TypeVar("O")  # noqa: E741 - the outcome
 
@@ -81,6 +82,10 @@ class Executor(Protocol):
     @property
     def hook_calls(self) -> HookCalls:
         """The hooks of queues, asked before a command is decided."""
+
+    @property
+    def script_lines(self) -> ScriptLines:
+        """What waits for script time."""
 
     @property
     def consumers(self) -> WaitingConsumers:

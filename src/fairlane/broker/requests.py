@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from fairlane.broker.waiting.room import ReaderRoom
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.ledger import Message
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, QueueNotFound
 from fairlane.model.message import Delivery, Receipt
 from fairlane.model.names import id_of
 from fairlane.verbs.verb import Reply, Request
@@ -27,6 +27,35 @@ class NoReply:
 
     def set_exception(self, exception: BaseException, /) -> None:
         """Discard the refusal."""
+
+
+class AfterRelease:
+    """The reply to a consumer that goes: it is answered when the messages that the consumer held are back.
+
+    They go back whether or not the caller waits for that.
+    """
+
+    __slots__ = ("_reply",)
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+
+    def done(self) -> bool:
+        """Return False: the messages are still to go back."""
+        return False
+
+    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - see Reply
+        """Answer that the consumer is gone."""
+        del result
+        if not self._reply.done():
+            self._reply.set_result(None)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Refuse, unless the messages are gone with their queue."""
+        if isinstance(exception, QueueNotFound):
+            self.set_result(None)
+        elif not self._reply.done():
+            self._reply.set_exception(exception)
 
 
 @dataclass(slots=True, eq=False)

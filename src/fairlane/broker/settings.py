@@ -29,6 +29,8 @@ class Settings:
         segment_events: how many events a segment of the journal has when it is sealed.
         segment_ms: how old a segment is when it is sealed, if it has fewer events.
         cycle_events_max: about how many events of requests, and how many leases, one commit holds; more wait.
+        hook_queue_ms_max: about how long the scripts of one queue run in one cycle; remaining messages wait in order.
+        hook_cycle_ms_max: about how long all scripts run in one cycle.
     """
 
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
@@ -44,6 +46,8 @@ class Settings:
     segment_events: int = 250_000
     segment_ms: int = 10 * 60_000
     cycle_events_max: int = 1_000
+    hook_queue_ms_max: int = 5
+    hook_cycle_ms_max: int = 10
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

@@ -20,11 +20,12 @@ _API_KEYS = "auth:"
 """The prefix under which the hashes of API keys are stored."""
 _CONFIG_KEYS = """\b
 Config keys:
-  throttle:NAME:rate     tokens per second of a throttle
-  throttle:NAME:burst    most tokens that a throttle accumulates
-  weight:QUEUE:KEY       weight of a fairness key
-  cap:QUEUE:KEY          most messages of a fairness key in flight
-  any other              read by hooks
+  throttle:NAME:rate          tokens per second of a throttle
+  throttle:NAME:burst         most tokens that a throttle accumulates
+  throttle_weight:QUEUE:NAME  weight of a queue in a throttle that queues share
+  weight:QUEUE:KEY            weight of a fairness key
+  cap:QUEUE:KEY               most messages of a fairness key in flight
+  any other                   read by hooks
 """
 SETTINGS_FILE = click.option(
     "--config",

@@ -15,6 +15,7 @@ from fairlane.cli.parameters import PAIR
 from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.errors import HookInvalid
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
+from fairlane.model.config_scope import PUBLIC_PREFIX
 from fairlane.model.message import key_text
 from fairlane.model.views import HookTrial
 
@@ -39,7 +40,7 @@ def hook_command() -> None:
 @click.option("--attempts", type=click.IntRange(min=1), default=1, help="For on_failure: number of the failed attempt.")
 @click.option("--error", default="", help="For on_failure: text of the error.")
 @click.option("--local", "is_local", is_flag=True, help="Run the script here, without a server.")
-@click.option("--config", "pairs", multiple=True, type=PAIR, help="With --local: config value for the script.")
+@click.option("--config", "pairs", multiple=True, type=PAIR, help="With --local: value that the script reads.")
 @pass_session
 def test(session: Session, /, script: Path, **options: Any) -> None:  # noqa: ANN401 - click's options
     """Run a script on a sample message. No message is enqueued and no hook is changed."""
@@ -61,7 +62,7 @@ def _broker(session: Session, options: dict[str, Any]) -> AbstractContextManager
 
     broker = open_broker(None)
     for key, value in options["pairs"]:
-        broker.set_config(key, value)
+        broker.set_config(PUBLIC_PREFIX + key, value)
     return broker
 
 

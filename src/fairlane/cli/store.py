@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from fairlane.cli.errors import REFUSED, Quit
 from fairlane.cli.interaction import confirm, progress, stoppable
-from fairlane.cli.session import Session, pass_session
+from fairlane.cli.session import STORE_FOLDER, Session, pass_session
 
 if TYPE_CHECKING:  # the other commands need no store
     from fairlane.maintenance import StoreReport
@@ -27,14 +28,14 @@ def store_command() -> None:
 def check_command(session: Session, place: str) -> None:
     """Read a whole store and report what is damaged. Nothing is changed.
 
-    Stop the server first. The command exits with 0 if the store is whole, with 1 if it is damaged, and with 3 if it
-    could not be checked.
+    FOLDER is the data folder of a server, or the folder of an embedded broker. Stop the server first. The command exits
+    with 0 if the store is whole, with 1 if it is damaged, and with 3 if it could not be checked.
     """
     from fairlane.maintenance import check_store
 
     with stoppable(), progress("checking") as bar:
-        report = check_store(place, bar.set)
-    session.answer(_facts(report), _text(place, report))
+        report = check_store(_store_in(place), bar.set)
+    session.answer(_facts(report), _text(_shown(place), report))
     if not report.is_whole:
         raise Quit(REFUSED)
 
@@ -53,6 +54,7 @@ def repair_command(session: Session, folder: str, *, dry_run: bool, yes: bool) -
     """
     from fairlane.maintenance import repair_store
 
+    folder = _store_in(folder)
     with stoppable(), progress("reading") as bar:
         plan = repair_store(folder, is_dry_run=True, progress=bar.set)
     if plan.found.is_whole or dry_run:
@@ -67,6 +69,19 @@ def repair_command(session: Session, folder: str, *, dry_run: bool, yes: bool) -
         {**_facts(done.found), "next_sequence": done.next_sequence, "aside": str(done.aside or "")},
         f"Repaired {folder}. The damaged files are in {done.aside}. The next sequence is {done.next_sequence}.",
     )
+
+
+def _store_in(place: str) -> str:
+    """Return the folder of the store if a place is the data folder of a server, which keeps it one folder deeper."""
+    inner = Path(place) / STORE_FOLDER
+    return str(inner) if inner.is_dir() else place
+
+
+def _shown(place: str) -> str:
+    """Return a place without the password in its URL."""
+    from fairlane.assembly import is_url, shown_url
+
+    return shown_url(place) if is_url(place) else _store_in(place)
 
 
 def _facts(report: StoreReport) -> dict[str, object]:

@@ -17,7 +17,8 @@ from typing import Generic, TypeVar
 
 from fairlane.core.key_policies import KeyPolicies
 from fairlane.core.ledger import Ledger, Queue, ScheduledItem
-from fairlane.core.throttling import set_throttle, throttle_names
+from fairlane.core.moves import Moves
+from fairlane.core.throttling import set_throttle, throttle_names, throttle_weights
 from fairlane.journal.records import AnyRecord, ConfigSet, Picking, QueuePaused, QueueRemoved, QueueSet
 from fairlane.model.message import Key
 from fairlane.model.names import is_dlq
@@ -30,8 +31,6 @@ I = TypeVar("I", bound=ScheduledItem)  # noqa: E741 - the name that the kernel u
 Contents = Callable[[Queue], tuple[list[I], list[I]]]
 """Returns the items of a queue that are leased, and those that wait."""
 
-_MOVES_MAX = 10_000
-"""The number of moves that one lease tells. A replay is exact up to there."""
 _SETTING_PARTS = 3
 """``weight:QUEUE:KEY`` and ``cap:QUEUE:KEY``."""
 
@@ -43,7 +42,8 @@ class QueueSchedule(Generic[I]):
         asked: how many messages the last pick was asked for.
         held: what held up the messages that it found.
         largest: no waiting message has a larger payload.
-        moves: what has moved the kernel's parked lanes since the last pick that found something, see ``Picking``.
+        moves: what has moved parked lanes since the last pick that found something, here or in queues that share
+            throttles with this one; see ``Picking``.
         next_at: the instant that the broker has noted as the next at which something happens here.
     """
 
@@ -59,7 +59,7 @@ class QueueSchedule(Generic[I]):
         self.asked = 0
         self.held: Mapping[I, Holdup] = {}
         self.largest = 0
-        self.moves: list[tuple[int, int, int]] = []
+        self.moves = Moves(self)
         self._picked_ms = 0
         self._made_with = (queue.policy.quantum, queue.policy.strict_priority)
 
@@ -77,11 +77,11 @@ class QueueSchedule(Generic[I]):
             self.kernel.refresh_policy(key)
         self.offer(items, now_ms)
 
-    def cancel(self, items: Iterable[I]) -> None:
+    def cancel(self, items: Iterable[I], now_ms: int) -> None:
         """Take out those of some messages that wait."""
         for item in items:
             if item.lane is not None:
-                self.kernel.cancel(item)
+                self.kernel.cancel(item, now_ms)
 
     def release(self, items: Iterable[I], now_ms: int) -> None:
         """Free what leased messages take of the caps of their keys."""
@@ -133,15 +133,15 @@ class QueueSchedule(Generic[I]):
     def picking(self, picked: list[I]) -> Picking | None:
         """Return what the journal has to tell of the last pick, which found these messages; None if nothing."""
         known, paused_ms = self.held, self.paused_ms(picked) if self.queue.pauses.spans else None
-        if not known and not self.moves and self.asked == len(picked) and paused_ms is None:
+        if not known and not self.moves.entries and self.asked == len(picked) and paused_ms is None:
             return None
         picking = Picking(self.asked, paused_ms=paused_ms)
         if known:
             held = [known.get(item, NOT_HELD) for item in picked]
             picking.throttled_ms = [each.throttled_ms for each in held]
             picking.capped_ms = [each.capped_ms for each in held]
-        if self.moves:
-            picking.moves, self.moves = self.moves, []
+        if self.moves.entries:
+            picking.moves = self.moves.told_by(self.queue.name)
         return picking
 
     def paused_ms(self, picked: list[I]) -> list[int] | None:
@@ -152,8 +152,7 @@ class QueueSchedule(Generic[I]):
 
     def note_move(self, sequence: int, now_ms: int, *, asked: int) -> None:
         """Remember something that moved parked lanes and leaves no record; see ``Picking.moves``."""
-        if len(self.moves) < _MOVES_MAX:
-            self.moves.append((sequence, now_ms, asked))
+        self.moves.note(sequence, now_ms, asked, self.queue.name)
 
     # -------------------------------------------------------------------------------------------------- settings
 
@@ -161,9 +160,10 @@ class QueueSchedule(Generic[I]):
         """Return whether the kernel is one that the queue's present policy asks for."""
         return self.queue is queue and self._made_with == (queue.policy.quantum, queue.policy.strict_priority)
 
-    def retire(self) -> None:
+    def retire(self, now_ms: int) -> None:
         """Empty the kernel for good: messages that wait leave it, and the gates of throttles that queues share."""
-        self.cancel(self.kernel.waiting_items())
+        self.cancel(self.kernel.waiting_items(), now_ms)
+        self.moves.leave(self)
         self.next_at = None
 
 
@@ -172,7 +172,11 @@ def _kernel(queue: Queue, throttles: Throttles, policies: KeyPolicies) -> Kernel
     table = Throttles() if is_dlq(queue.name) else throttles
     policy = queue.policy
     kernel: Kernel[I] = Kernel(
-        quantum=policy.quantum, strict_priority=policy.strict_priority, counts_use=True, throttles=table
+        quantum=policy.quantum,
+        strict_priority=policy.strict_priority,
+        counts_use=True,
+        throttles=table,
+        name=queue.name,
     )
     kernel.set_policy_provider(policies.of)
     for key in queue.paused_keys:
@@ -201,7 +205,7 @@ class QueueSchedules(Generic[I]):
         self._ledger = ledger
         self._contents = contents
         self.known: dict[str, QueueSchedule[I]] = {}
-        self.throttles = Throttles()
+        self.throttles = Throttles(self._share_moves)
         self._reset(now_ms, tokens)
 
     def __getitem__(self, queue: str) -> QueueSchedule[I]:
@@ -219,9 +223,10 @@ class QueueSchedules(Generic[I]):
         self._reset(now_ms, 0)
 
     def _reset(self, now_ms: int, tokens: float | None) -> None:
-        self.throttles = Throttles()
+        self.throttles = Throttles(self._share_moves)
         for name in throttle_names(self._ledger.config):
             set_throttle(self.throttles, self._ledger.config, name, now_ms=now_ms, tokens=tokens)
+        self._set_throttle_weights(self._ledger.config, now_ms)
         for queue in self._ledger.queues.values():
             self._build(queue, now_ms)
 
@@ -230,7 +235,7 @@ class QueueSchedules(Generic[I]):
         leased, waiting = self._contents(queue)
         before = self.known.get(queue.name)
         if before is not None:
-            before.retire()
+            before.retire(now_ms)
         schedule: QueueSchedule[I] = QueueSchedule(queue, self.throttles, self._ledger.config)
         self.known[queue.name] = schedule
         schedule.policies.learn(sorted([*leased, *waiting], key=_number))
@@ -246,7 +251,7 @@ class QueueSchedules(Generic[I]):
         if isinstance(record, QueueSet):
             return [self._set_policy(self._ledger.queues[record.queue], now_ms)]
         if isinstance(record, QueueRemoved):
-            self.known.pop(record.queue).retire()
+            self.known.pop(record.queue).retire(now_ms)
         elif isinstance(record, QueuePaused):
             return [self._pause(record)]
         elif isinstance(record, ConfigSet):
@@ -271,10 +276,23 @@ class QueueSchedules(Generic[I]):
         for name in throttle_names((setting,)):
             set_throttle(self.throttles, self._ledger.config, name, now_ms=now_ms)
             concerned |= dict.fromkeys(self)  # what the throttle held back may be in any queue
+        self._set_throttle_weights((setting,), now_ms)
         for schedule, key in self._keys_of(setting):
             schedule.kernel.refresh_policy(key)
             concerned[schedule] = None
         return list(concerned)
+
+    def _set_throttle_weights(self, settings: Iterable[str], now_ms: int) -> None:
+        for setting, queue, throttle in throttle_weights(settings):
+            weight = self._ledger.config.get(setting)
+            name = served_name(partition_name(queue, self._ledger.partition))
+            self.throttles.set_weight(throttle, name, None if weight is None else int(weight), now_ms=now_ms)
+
+    def _share_moves(self, one: str, other: str) -> None:
+        """Join the moves of two queues that share a throttle from now on."""
+        first, second = self.known.get(one), self.known.get(other)
+        if first is not None and second is not None:
+            first.moves.join(second.moves)
 
     def _keys_of(self, setting: str) -> Iterator[tuple[QueueSchedule[I], Key]]:
         """Yield the keys whose weight or cap a setting is. A path with slashes may also be a plain key of that name.

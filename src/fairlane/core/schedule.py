@@ -180,11 +180,11 @@ class Schedule:
         if record.ended is not None:
             schedule.release(messages, now_ms)
         else:
-            schedule.cancel(messages)
+            schedule.cancel(messages, now_ms)
         self._of(dlq_of(record.queue)).offer(messages, now_ms)
 
-    def _removed(self, record: Removed, messages: list[Message], _now_ms: int) -> None:
-        self._of(record.queue).cancel(messages)
+    def _removed(self, record: Removed, messages: list[Message], now_ms: int) -> None:
+        self._of(record.queue).cancel(messages, now_ms)
 
     def _redriven(self, record: Redriven, messages: list[Message], now_ms: int) -> None:
         self._of(record.queue)
@@ -224,6 +224,20 @@ class Schedule:
         """Return whether ``pick`` is likely to find something."""
         schedule = self._known.get(queue)
         return schedule is not None and not schedule.queue.is_paused and schedule.kernel.has_ready()
+
+    def in_order(self, queues: list[str]) -> list[str]:
+        """Return queues in the order in which they are served: who has had least of a shared throttle comes first.
+
+        Queues that have not been waiting for a token of a shared throttle keep their places.
+        """
+        if not self.throttles.divided:
+            return queues
+        standings = [(self._known[queue].kernel.standing(), at) for at, queue in enumerate(queues)]
+        waiting = [(standing, at) for standing, at in standings if standing is not None]
+        ordered = list(queues)
+        for (_, place), (_, at) in zip(waiting, sorted(waiting), strict=True):
+            ordered[place] = queues[at]
+        return ordered
 
     def victim(self, queue: str, message: Message, policy: Backpressure, *, key: Key | None) -> Message | None:
         """Return the waiting message that would be dropped in favour of a new one."""

@@ -88,15 +88,16 @@ class Picking(msgspec.Struct, array_like=True, gc=False):
         asked: how many messages the consumer requested. Lanes that were met without a token for the rest are parked.
         throttled_ms: how long each message waited for a throttle's token.
         capped_ms: how long each waited because a key was at its cap.
-        moves: what moved the queue's parked lanes since the last pick without leaving a record: for each, the sequence
-            that came next, the instant, and how many messages were requested in vain, or 0 when only time passed.
+        moves: what moved parked lanes since the last pick without leaving a record, in this queue and in those that
+            share a throttle with it: for each, the sequence that came next, the instant, how many messages were
+            requested in vain, or 0 when only time passed, and the queue, empty for this one.
         paused_ms: how long each waited because its queue or key was paused.
     """
 
     asked: int
     throttled_ms: list[int] | None = None
     capped_ms: list[int] | None = None
-    moves: list[tuple[int, int, int]] | None = None
+    moves: list[tuple[int, int, int, str]] | None = None
     paused_ms: list[int] | None = None
 
     def split(self, wait_ms: int, at: int) -> WaitReasons:

@@ -41,7 +41,8 @@ ERRORS_KEPT_MAX: Final = 10
 STATE_BYTES_MAX: Final = 1024 * 1024
 CONFIG_KEY_LENGTH_MAX: Final = 512
 CONFIG_VALUE_LENGTH_MAX: Final = 64 * 1024
-SCRIPT_LENGTH_MAX: Final = 64 * 1024
+SCRIPT_LENGTH_MAX: Final = 16 * 1024
+"""Characters of a script. Compiling takes time that grows with the square of the length, 20 ms at this one."""
 POLICY_KEYS_MAX: Final = 10_000
 """Fairness keys in ``weights`` and in ``caps`` of a queue policy."""
 GRANTS_MAX: Final = 100

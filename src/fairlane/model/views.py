@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -112,6 +112,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
             words: the reason as a sentence.
             until_ms: when the reason ends by itself, if that is known.
             turns: how many turns of other keys come first, if that is known.
+            share: which part of the throttle the queue gets, if other queues have messages for it, too.
     """
 
     id: str
@@ -123,6 +124,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     key: Key | None = None
     throttle: str | None = None
     owner: str | None = None
+    share: float | None = None
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -190,6 +192,9 @@ class HookTrial(msgspec.Struct, frozen=True, kw_only=True):
     elapsed_us: int
 
 
+BreakerCause: TypeAlias = Literal["faults", "time"]
+
+
 class HookStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of the scripts of one queue since the broker was opened."""
 
@@ -203,6 +208,8 @@ class HookStatistics(msgspec.Struct, frozen=True, kw_only=True):
     last_fault: str | None
     trips: int = 0
     """How often the breaker has opened."""
+    open_by: BreakerCause | None = None
+    """Why the breaker is open, if it is: ``faults`` in a row, or more script ``time`` than the queue's share."""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):

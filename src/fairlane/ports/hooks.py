@@ -7,13 +7,16 @@ simulation ever runs a script. A hook that fails gives no answer, and the queue'
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.model.histogram import Histogram
 from fairlane.model.views import HookStatistics, HookTrial
+
+UNLIMITED_NS: Final = 1 << 62
+"""More script time than any script takes."""
 
 
 class EnqueueQuestion(msgspec.Struct, frozen=True):
@@ -35,6 +38,10 @@ class FailureQuestion(msgspec.Struct, frozen=True):
 class Hooks(Protocol):
     """Runs the scripts of queues, each in a sandbox of its own. It never raises because of what a script does."""
 
+    @property
+    def spent_ns(self) -> int:
+        """The time that scripts have used so far, with checks, trials and compiling."""
+
     def check(self, *, on_enqueue: str | None, on_failure: str | None) -> str | None:
         """Return why these scripts cannot be set, or None if they can. Changes nothing."""
 
@@ -45,9 +52,13 @@ class Hooks(Protocol):
         """Forget a queue and its scripts."""
 
     def on_enqueue(
-        self, queue: str, questions: Sequence[EnqueueQuestion], now_ms: int
+        self, queue: str, questions: Sequence[EnqueueQuestion], now_ms: int, *, most_ns: int = UNLIMITED_NS
     ) -> list[EnqueueAnswer | None] | None:
-        """Run the script for messages. Return an answer or None for each, or None if the queue has no such script."""
+        """Run the script for messages, for about ``most_ns`` at most, and for one message at least.
+
+        Return an answer or None for each message so far, which may be fewer than were asked about, or None if the queue
+        has no such script.
+        """
 
     def on_failure(self, queue: str, question: FailureQuestion, now_ms: int) -> FailureAnswer | None:
         """Run the script for a failed attempt. Return None if there is no script or no answer."""

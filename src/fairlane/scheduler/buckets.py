@@ -8,17 +8,19 @@ accumulate, so a bucket never lets more than ``rate * t + burst`` through in any
 same calls gives the same answers on any machine.
 
 Several kernels may share one table of throttles. A kernel that parks work behind a bucket registers as a watcher, so
-that a change of the rate acts on waiting work at once.
+that a change of the rate acts on waiting work at once. Kernels take tokens through their *portions*; ``portions``
+explains how they divide a bucket that several of them use.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
-TOKEN = 1_000_000_000
+from fairlane.scheduler.portions import TOKEN, Division, Portion
+
 _RATE_LEAST = 0.000001
 _RATE_STEPS = 1_000_000  # billionths of a token a millisecond, for a rate of one token a second
 
@@ -37,12 +39,13 @@ class Bucket:
         "at_ms",
         "burst",
         "burst_steps",
+        "division",
         "held_back",
         "is_limited",
-        "lanes",
         "level",
         "name",
         "passed",
+        "portions",
         "rate",
         "rate_steps",
         "watchers",
@@ -59,7 +62,9 @@ class Bucket:
         self.at_ms = 0
         self.passed = 0  # items let through while it had a rate
         self.held_back = 0  # how often a lane was parked because there was no token
-        self.lanes = 0  # lanes that name this throttle; an open throttle that no lane names is forgotten
+        # Of the kernels with a lane that names this throttle. An open throttle that no lane names is forgotten.
+        self.portions: tuple[Portion, ...] = ()
+        self.division: Division | None = None  # while there are several portions
         # Weak, so that a table shared by kernels does not keep a discarded kernel alive. Notified in order of
         # registration.
         self.watchers: WeakKeyDictionary[Watcher, None] = WeakKeyDictionary()
@@ -79,11 +84,15 @@ class Bucket:
             self.level = self.burst_steps
         self.level = min(self.level, self.burst_steps)
         self.is_limited = True
+        if self.division is not None:
+            self.division.restart()
 
     def unlimit(self) -> None:
         """Remove the limit, so that everything passes."""
         self.is_limited = False
         self.rate = self.burst = math.inf
+        if self.division is not None:
+            self.division.restart()
 
     def refill(self, now_ms: int) -> None:
         """Add the tokens earned since the last refill."""
@@ -91,6 +100,8 @@ class Bucket:
         if elapsed_ms > 0:
             self.at_ms = now_ms
             self.level = min(self.level + elapsed_ms * self.rate_steps, self.burst_steps)
+            if self.division is not None:
+                self.division.deal()
 
     def tokens(self, now_ms: int) -> int:
         """Return the number of whole tokens available now; meaningless while the bucket is open."""
@@ -112,13 +123,37 @@ class Bucket:
 
     def token_at(self, now_ms: int) -> int | None:
         """Return the first instant with a token, or None if there will never be one."""
-        if self.has_token(now_ms):
-            return now_ms
+        return now_ms if self.has_token(now_ms) else self.next_token_at()
+
+    def next_token_at(self) -> int | None:
+        """Return when the next whole token will have been earned, or None if there will never be one."""
         if self.rate_steps == 0:
             return None
         # Floor division of a negative number rounds away from zero, so negating it gives the ceiling: an instant that
         # is never early. A gate that opened a millisecond early would find no token and arm its timer again.
-        return self.at_ms + -((self.level - TOKEN) // self.rate_steps)
+        return self.at_ms + -((self.level % TOKEN - TOKEN) // self.rate_steps)
+
+    def add(self, portion: Portion) -> bool:
+        """Add the portion of a kernel. Return whether it is the second one, so that the bucket is divided now."""
+        self.portions = (*self.portions, portion)
+        if self.division is not None or len(self.portions) == 1:
+            return False
+        self.division = Division(self)
+        for member in self.portions:
+            if member.busy:
+                self.division.join(member)
+        return True
+
+    def remove(self, portion: Portion) -> bool:
+        """Remove the portion of a kernel. Return whether one is left, which has the bucket to itself now."""
+        self.portions = tuple(other for other in self.portions if other is not portion)
+        if self.division is not None and portion in self.division.members:
+            self.division.leave(portion)
+        if self.division is None or len(self.portions) > 1:
+            return False
+        self.division = None
+        self.portions[0].reset()
+        return True
 
     def another_token_at(self, now_ms: int) -> int | None:
         """Return when one more token will have been earned, even if the bucket is full by then; None for never."""
@@ -126,10 +161,19 @@ class Bucket:
 
 
 class Throttles:
-    """A table of throttles. Kernels that share a table share its rates."""
+    """A table of throttles. Kernels that share a table share its rates, and divide what each throttle lets through.
 
-    def __init__(self) -> None:
+    Attributes:
+        divided: how many of its throttles several kernels use.
+        on_shared: called with the names of two kernels when one begins to use a throttle that the other uses.
+    """
+
+    def __init__(self, on_shared: Callable[[str, str], None] | None = None) -> None:
         self._buckets: dict[str, Bucket] = {}
+        self._weights: dict[tuple[str, str], int] = {}
+        self._portions = 0
+        self.divided = 0
+        self.on_shared = on_shared
 
     def set(
         self, name: str, *, rate: float, burst: float | None = None, tokens: float | None = None, now_ms: int
@@ -179,18 +223,48 @@ class Throttles:
     def __iter__(self) -> Iterator[Bucket]:
         return (bucket for bucket in self._buckets.values() if bucket.is_limited)
 
-    def join(self, names: tuple[str, ...]) -> tuple[Bucket, ...]:
-        """Return the buckets of a new lane, which must ``leave`` them when it goes."""
-        buckets = tuple(self._named(name) for name in names)
-        for bucket in buckets:
-            bucket.lanes += 1
-        return buckets
+    def set_weight(self, name: str, kernel: str, weight: int | None, *, now_ms: int) -> None:
+        """Set the weight of a kernel in a throttle that it shares with others; None for the default of 1.
 
-    def leave(self, buckets: tuple[Bucket, ...]) -> None:
+        Raises:
+            ValueError: the weight is not an integer of at least 1.
+        """
+        if weight is not None and (type(weight) is not int or weight < 1):
+            raise ValueError(f"The weight of {kernel!r} in throttle {name!r} must be at least 1, got {weight!r}.")
+        self._weights.pop((name, kernel), None)
+        if weight is not None:
+            self._weights[name, kernel] = weight
+        bucket = self._buckets.get(name)
+        for portion in () if bucket is None else bucket.portions:
+            if portion.name == kernel:
+                portion.set_weight(weight or 1, now_ms)
+
+    def join(self, name: str, kernel: str, owner: object, now_ms: int) -> Portion:
+        """Return the portion of a kernel that begins to use a throttle, which it must ``leave`` when it ends.
+
+        Args:
+            name: the throttle.
+            kernel: the name of the kernel.
+            owner: lives as long as the kernel; the portion of a kernel that was discarded is removed.
+            now_ms: the present instant.
+        """
+        bucket = self._named(name)
+        bucket.refill(now_ms)
+        for other in bucket.portions:
+            if other.owner() is None:
+                self.divided -= bucket.remove(other)
+        self._portions += 1
+        portion = Portion(bucket, kernel, self._portions, ref(owner), self._weights.get((name, kernel), 1))
+        self.divided += bucket.add(portion)
+        if bucket.division is not None and self.on_shared is not None:
+            self.on_shared(bucket.portions[0].name, kernel)
+        return portion
+
+    def leave(self, portion: Portion, now_ms: int) -> None:
         """Undo ``join``."""
-        for bucket in buckets:
-            bucket.lanes -= 1
-            self._forget_unused(bucket)
+        portion.bucket.refill(now_ms)
+        self.divided -= portion.bucket.remove(portion)
+        self._forget_unused(portion.bucket)
 
     def _named(self, name: str) -> Bucket:
         bucket = self._buckets.get(name)
@@ -199,7 +273,7 @@ class Throttles:
         return bucket
 
     def _forget_unused(self, bucket: Bucket) -> None:
-        if not bucket.is_limited and bucket.lanes == 0:
+        if not bucket.is_limited and not bucket.portions:
             self._buckets.pop(bucket.name, None)
 
     def _notify(self, bucket: Bucket, now_ms: int) -> None:

@@ -33,6 +33,7 @@ class Explanation:
         wait_ms: the time from now until then.
         key: the key that is capped or paused.
         throttle: the throttle that has no token; if there are several, the one that takes longest.
+        share: which part of that throttle's tokens this scheduler gets, if others have items for it, too.
     """
 
     reason: WaitReason
@@ -41,6 +42,7 @@ class Explanation:
     wait_ms: int | None = None
     key: Key | None = None
     throttle: str | None = None
+    share: float | None = None
 
     def __str__(self) -> str:
         wait = "" if self.wait_ms is None else f" for {self.wait_ms} ms"
@@ -48,7 +50,8 @@ class Explanation:
             case WaitReason.ELIGIBLE:
                 return f"Waiting for its turn, after {self.turns} turn{'' if self.turns == 1 else 's'} of other keys."
             case WaitReason.THROTTLED:
-                return f"Throttle {self.throttle!r} has no token{wait or ', and will never get one'}."
+                shared = "" if self.share is None else f" Other queues share it; this one gets {self.share:.0%} of it."
+                return f"Throttle {self.throttle!r} has no token{wait or ', and will never get one'}.{shared}"
             case WaitReason.CAPPED:
                 return f"Key {self.key!r} has reached its cap on items in use."
             case WaitReason.PAUSED:
@@ -75,11 +78,16 @@ def explain(item: Item, now_ms: int, *, is_due: bool, leaf: KeyNode | None) -> E
         if node.cap is not None and node.in_use >= node.cap:
             return Explanation(reason=WaitReason.CAPPED, key=node.key)
         node = node.parent
-    shut = {bucket.name: bucket.token_at(now_ms) for bucket in lane.buckets if not bucket.has_token(now_ms)}
+    shut = {portion: portion.token_at(now_ms) for portion in lane.portions if not portion.has_token(now_ms)}
     if shut:
-        throttle, until_ms = max(shut.items(), key=lambda entry: float("inf") if entry[1] is None else entry[1])
-        wait_ms = None if until_ms is None else until_ms - now_ms
-        return Explanation(reason=WaitReason.THROTTLED, throttle=throttle, until_ms=until_ms, wait_ms=wait_ms)
+        portion, until_ms = max(shut.items(), key=lambda entry: float("inf") if entry[1] is None else entry[1])
+        return Explanation(
+            reason=WaitReason.THROTTLED,
+            throttle=portion.bucket.name,
+            until_ms=until_ms,
+            wait_ms=None if until_ms is None else until_ms - now_ms,
+            share=portion.share(),
+        )
     return Explanation(reason=WaitReason.ELIGIBLE, turns=_turns_before(item))
 
 

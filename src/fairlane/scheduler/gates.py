@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from fairlane.scheduler.buckets import Bucket
 from fairlane.scheduler.lanes import Lane
+from fairlane.scheduler.portions import Portion
 from fairlane.scheduler.tree import KeyNode
 
 _NO_TURN = -1
@@ -49,10 +49,11 @@ class Gate:
         armed_ms: when the kernel will open it next; None if no timer is set.
     """
 
-    __slots__ = ("armed_ms", "bucket")
+    __slots__ = ("armed_ms", "bucket", "portion")
 
-    def __init__(self, bucket: Bucket) -> None:
-        self.bucket = bucket
+    def __init__(self, portion: Portion) -> None:
+        self.portion = portion
+        self.bucket = portion.bucket
         self.armed_ms: int | None = None
 
     def park(self, lane: Lane) -> None:

@@ -69,6 +69,7 @@ class Kernel(Generic[I]):
         counts_use: bool = False,
         idle_keys_max: int = 1024,
         throttles: Throttles | None = None,
+        name: str = "",
     ) -> None:
         """Create an empty kernel.
 
@@ -82,15 +83,16 @@ class Kernel(Generic[I]):
                 item handed out is released.
             idle_keys_max: how many keys without items are remembered, with their debts, before the oldest is forgotten.
             throttles: a table of throttles to share with other kernels.
+            name: what weights in shared throttles call this kernel.
 
         Raises:
             ValueError: a number is out of range.
         """
         require_whole("quantum", quantum, least=1)
         require_whole("idle_keys_max", idle_keys_max, least=0)
-        for name, limit in (("waiting_max", waiting_max), ("key_waiting_max", key_waiting_max)):
+        for what, limit in (("waiting_max", waiting_max), ("key_waiting_max", key_waiting_max)):
             if limit is not None:
-                require_whole(name, limit, least=1)
+                require_whole(what, limit, least=1)
         self.throttles = throttles if throttles is not None else Throttles()
         self._keys = Keys(
             self.throttles,
@@ -99,6 +101,7 @@ class Kernel(Generic[I]):
             is_strict=strict_priority,
             counts_use=counts_use,
             idle_keys_max=idle_keys_max,
+            name=name,
         )
         self._admission = Admission(
             self._keys, waiting_max=waiting_max, backpressure=Backpressure(backpressure), drop=self._drop
@@ -244,10 +247,16 @@ class Kernel(Generic[I]):
         """
         return cast("Mapping[I, Holdup]", self._holdups)
 
-    def cancel(self, item: I) -> bool:
-        """Remove a waiting item; its space is free at once. Return False if it does not wait here."""
+    def cancel(self, item: I, now_ms: int | None = None) -> bool:
+        """Remove a waiting item; its space is free at once. Return False if it does not wait here.
+
+        The instant matters to throttles that other kernels share: it decides from when on they have what the item
+        leaves to them. No other time passes.
+        """
         if not self._holds(item):
             return False
+        if now_ms is not None and now_ms > self._keys.now_ms:
+            self._keys.now_ms = now_ms
         self._withdraw(item)
         return True
 
@@ -411,6 +420,14 @@ class Kernel(Generic[I]):
         """Return how often the passing of time has freed throttled or delayed items; it grows when it happens again."""
         return self._parking.openings + self._dues
 
+    def standing(self) -> int | None:
+        """Return how far this kernel is ahead of its part of shared throttles whose token has come just now.
+
+        Return None if it has not been waiting for one. A caller that serves several kernels begins with the one whose
+        standing is lowest; see ``portions``.
+        """
+        return self._parking.standing(self.now_ms)
+
     def next_event_at(self) -> int | None:
         """Return when something will change by itself: a token, a due item, a deadline. None for never.
 
@@ -509,6 +526,8 @@ class Kernel(Generic[I]):
         if self._keys.has_clocks:
             item.held = self._shown(lane)
         if was_empty:
+            for portion in lane.portions:
+                portion.lane_filled(self.now_ms)
             leaf.list_lane(lane)
             self._keys.refresh(leaf)
 

@@ -29,6 +29,7 @@ from fairlane.scheduler.holdups import StopWatch
 from fairlane.scheduler.item import Item, Key, Priority, canonical_key, path_of
 from fairlane.scheduler.lanes import Lane
 from fairlane.scheduler.policy import KeyPolicy
+from fairlane.scheduler.portions import Portion
 from fairlane.scheduler.tree import KeyNode, Ring
 
 PolicyProvider: TypeAlias = Callable[[Key], KeyPolicy | None]
@@ -58,7 +59,10 @@ class Keys:
         is_strict: bool,
         counts_use: bool,
         idle_keys_max: int,
+        name: str = "",
     ) -> None:
+        self._name = name
+        self._portions: dict[str, Portion] = {}
         self._counts_use = counts_use
         self._has_twins_to_tell = is_strict and counts_use
         self._throttles = throttles
@@ -201,8 +205,24 @@ class Keys:
         sort = (item.priority, item.throttles)
         lane = extra.get(sort)
         if lane is None:
-            lane = extra[sort] = Lane(leaf, item.priority, self._throttles.join(item.throttles))
+            lane = extra[sort] = Lane(leaf, item.priority, tuple([self._join(name) for name in item.throttles]))
         return lane
+
+    def _join(self, throttle: str) -> Portion:
+        """Return the kernel's portion of a throttle for one more lane."""
+        portion = self._portions.get(throttle)
+        if portion is None:
+            portion = self._portions[throttle] = self._throttles.join(throttle, self._name, self, self.now_ms)
+        portion.lanes += 1
+        return portion
+
+    def _leave(self, lane: Lane) -> None:
+        """Undo ``_join`` for the throttles of a lane that is forgotten."""
+        for portion in lane.portions:
+            portion.lanes -= 1
+            if not portion.lanes:
+                del self._portions[portion.bucket.name]
+                self._throttles.leave(portion, self.now_ms)
 
     def refresh(self, node: KeyNode) -> None:
         """Bring the readiness of a node, and of the nodes above it, in line with what it holds."""
@@ -314,17 +334,19 @@ class Keys:
         if lane.gate is not None:
             lane.gate.leave(lane)
         lane.parked = None  # the next item of this lane has not been held up by anything yet
+        for portion in lane.portions:
+            portion.lane_emptied(self.now_ms)
         extra = lane.node.extra
         if extra is not None and len(extra) > _LANES_KEPT and lane is not lane.node:
-            del extra[(lane.priority, tuple(bucket.name for bucket in lane.buckets))]
-            self._throttles.leave(lane.buckets)
+            del extra[(lane.priority, tuple(portion.bucket.name for portion in lane.portions))]
+            self._leave(lane)
 
     def _forget(self, node: KeyNode) -> None:
         # Entries that it may still have in the ring or at a gate are harmless: they are skipped because the node is
         # empty.
         node.is_forgettable = True  # code that still holds the node must not add it to the list again
         for lane in (node.extra or {}).values():
-            self._throttles.leave(lane.buckets)
+            self._leave(lane)
         del self.leaves[self.band(node.priority)][node.key]
         parent = node.parent
         if parent is not None:

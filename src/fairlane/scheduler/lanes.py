@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from fairlane.scheduler.item import Item, Priority
 
 if TYPE_CHECKING:
-    from fairlane.scheduler.buckets import Bucket
     from fairlane.scheduler.gates import Gate
     from fairlane.scheduler.holdups import StopWatch
+    from fairlane.scheduler.portions import Portion
     from fairlane.scheduler.tree import KeyNode
 
 
@@ -23,17 +23,18 @@ class Lane:
 
     Attributes:
         node: the fairness key the lane belongs to.
+        portions: what the kernel has of each throttle of its items.
         gate: the throttle the lane is parked behind, or None while it may go.
         is_listed: whether the lane has an entry in its key's heap of lanes to choose from.
         parked: the stopwatch that runs while it is parked; None if it never was.
     """
 
-    __slots__ = ("buckets", "gate", "head", "is_listed", "node", "parked", "priority", "tail")
+    __slots__ = ("gate", "head", "is_listed", "node", "parked", "portions", "priority", "tail")
 
-    def __init__(self, node: KeyNode, priority: Priority, buckets: tuple[Bucket, ...]) -> None:
+    def __init__(self, node: KeyNode, priority: Priority, portions: tuple[Portion, ...]) -> None:
         self.node = node
         self.priority = priority
-        self.buckets = buckets
+        self.portions = portions
         self.head: Item | None = None
         self.tail: Item | None = None
         self.gate: Gate | None = None

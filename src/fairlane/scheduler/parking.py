@@ -19,6 +19,7 @@ from fairlane.scheduler.gates import Gate
 from fairlane.scheduler.holdups import StopWatch
 from fairlane.scheduler.keys import Keys
 from fairlane.scheduler.lanes import Lane
+from fairlane.scheduler.portions import Portion
 from fairlane.scheduler.timers import Timers
 from fairlane.scheduler.tree import KeyNode
 
@@ -40,19 +41,28 @@ class Parking:
         self.timers: Timers[Gate] = Timers(lambda at_ms, gate: gate.armed_ms == at_ms)
         self.stocked: dict[Gate, None] = {}
         self.openings = 0
+        self._opened: list[Portion] = []
+        self._opened_ms: int | None = None
+
+    def standing(self, now_ms: int) -> int | None:
+        """Return how far the kernel is ahead of its part of shared throttles that have a token at this instant.
+
+        Return None if it has not been waiting for one of them.
+        """
+        return min([portion.standing() for portion in self._opened]) if self._opened_ms == now_ms else None
 
     def first_open_lane(self, leaf: KeyNode, now_ms: int) -> Lane | None:
         """Return the lane of a leaf to serve next, parking those whose buckets are empty."""
         if leaf.extra is None:
             return leaf if leaf.head is not None else None  # its one lane has no buckets
         while (lane := leaf.first_lane()) is not None:
-            for bucket in lane.buckets:
-                if not bucket.has_token(now_ms):
+            for portion in lane.portions:
+                if not portion.has_token(now_ms):
                     break
             else:
                 return lane
-            empty = [bucket for bucket in lane.buckets if not bucket.has_token(now_ms)]
-            self._park(lane, max(empty, key=lambda bucket: _or_never(bucket.token_at(now_ms))), now_ms)
+            empty = [portion for portion in lane.portions if not portion.has_token(now_ms)]
+            self._park(lane, max(empty, key=lambda portion: _or_never(portion.token_at(now_ms))), now_ms)
         return None
 
     def open_due(self, now_ms: int) -> None:
@@ -79,8 +89,11 @@ class Parking:
         self._open(self._gates[bucket], now_ms)
 
     def _open(self, gate: Gate, now_ms: int) -> bool:
-        bucket = gate.bucket
-        tokens = bucket.tokens(now_ms) if bucket.is_limited else _NEVER_MS
+        bucket, portion = gate.bucket, gate.portion
+        tokens = 0
+        if portion.has_token(now_ms):
+            tokens = portion.ready() if bucket.is_limited else _NEVER_MS
+            self._note_opened(portion, now_ms)
         has_woken = False
         while tokens > 0 and (lane := self._wake(gate)) is not None:
             has_woken = True
@@ -106,21 +119,30 @@ class Parking:
             self.stocked[gate] = None
             self._arm(gate, bucket.another_token_at(now_ms))
         else:
-            self._arm(gate, bucket.token_at(now_ms))
+            self._arm(gate, portion.token_at(now_ms))
         return has_woken
 
-    def _park(self, lane: Lane, bucket: Bucket, now_ms: int) -> None:
+    def _park(self, lane: Lane, portion: Portion, now_ms: int) -> None:
+        bucket = portion.bucket
         gate = self._gates.get(bucket)
         if gate is None:
-            gate = self._gates[bucket] = Gate(bucket)
+            gate = self._gates[bucket] = Gate(portion)
             bucket.watchers[self] = None
+        gate.portion = portion  # a gate may outlast the lanes of its portion, and so the portion
         gate.park(lane)
         bucket.held_back += 1
         if lane.parked is None:
             lane.parked = StopWatch()
             self._keys.has_clocks = True
         lane.parked.note(now_ms, is_so=True)
-        self._arm(gate, bucket.token_at(now_ms))
+        self._arm(gate, portion.token_at(now_ms))
+
+    def _note_opened(self, portion: Portion, now_ms: int) -> None:
+        if portion.bucket.division is not None:
+            if self._opened_ms != now_ms:
+                self._opened_ms = now_ms
+                self._opened.clear()
+            self._opened.append(portion)
 
     def _arm(self, gate: Gate, at_ms: int | None) -> None:
         if at_ms != gate.armed_ms:

@@ -51,12 +51,12 @@ def survey(keys: Keys, count: int, now_ms: int, *, wanted: Callable[[Key], bool]
     places = range(len(groups)) if wanted is None else [at for at, twins in enumerate(groups) if wanted(twins[0].key)]
     top = sorted(places, key=sizes.__getitem__, reverse=True)[:count]
     throttles = {
-        bucket.name
+        portion.bucket.name
         for leaf in keys.all_leaves()
         if leaf.extra is not None
         for lane in leaf.extra.values()
         if lane.head is not None
-        for bucket in lane.buckets
+        for portion in lane.portions
     }
     return Survey(
         keys=tuple(_state(groups[at], now_ms) for at in top if sizes[at]),
@@ -109,9 +109,9 @@ def _state(twins: tuple[KeyNode, ...], now_ms: int) -> KeyState:
 def _holder(lane: Lane, now_ms: int) -> tuple[float, str, int | None] | None:
     """Return the throttle that holds a lane back longest and when it has a token; None if the lane may go."""
     found = None
-    for bucket in lane.buckets:
-        if not bucket.has_token(now_ms):
-            until_ms = bucket.token_at(now_ms)
-            entry = (float("inf") if until_ms is None else float(until_ms), bucket.name, until_ms)
+    for portion in lane.portions:
+        if not portion.has_token(now_ms):
+            until_ms = portion.token_at(now_ms)
+            entry = (float("inf") if until_ms is None else float(until_ms), portion.bucket.name, until_ms)
             found = entry if found is None else max(found, entry, key=lambda each: each[0])
     return found

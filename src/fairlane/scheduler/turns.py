@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fairlane.scheduler.buckets import TOKEN
 from fairlane.scheduler.item import Item
 from fairlane.scheduler.keys import Keys
 from fairlane.scheduler.lanes import Lane
@@ -170,7 +169,7 @@ def _limit_of_run(leaf: KeyNode, lane: Lane, count_max: int) -> int:
     """Return how many items the lane may give in one run."""
     if len(leaf.choices) > 1:
         return 1  # the next item may be in another lane: choose again after each
-    return min([count_max, *(bucket.level // TOKEN for bucket in lane.buckets if bucket.is_limited)])
+    return min([count_max, *(portion.ready() for portion in lane.portions if portion.bucket.is_limited)])
 
 
 def _hand_out(lane: Lane, out: list[Item], count_max: int, credit: int) -> tuple[int, int]:
@@ -187,8 +186,8 @@ def _hand_out(lane: Lane, out: list[Item], count_max: int, credit: int) -> tuple
         lane.tail = None
     else:
         head.previous = None
-    for bucket in lane.buckets:
-        bucket.take(served)
+    for portion in lane.portions:
+        portion.take(served)
     return served, spent
 
 

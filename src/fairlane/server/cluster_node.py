@@ -25,6 +25,7 @@ from fairlane.model.partitions import first_number
 from fairlane.server.api_keys import PREFIX, ApiKeys
 from fairlane.server.context import ServerContext
 from fairlane.server.settings import ServerSettings
+from fairlane.server.watchdog import Watchdog
 from fairlane.wire.tls import client_context
 
 _THREADS_BESIDE: Final = 8
@@ -33,12 +34,13 @@ _log = logging.getLogger("fairlane.server")
 
 
 @asynccontextmanager
-async def joined(settings: ServerSettings, address: str) -> AsyncIterator[Node]:
+async def joined(settings: ServerSettings, address: str, watchdog: Watchdog) -> AsyncIterator[Node]:
     """Join the cluster while the context lasts.
 
     Args:
         settings: the settings of the server.
         address: the URL at which other nodes reach this one, unless the settings have ``advertise``.
+        watchdog: watches the event loop; a node that hangs does not renew the ownership of its groups.
 
     Raises:
         StoreFailed: the board of the cluster cannot be reached.
@@ -53,7 +55,7 @@ async def joined(settings: ServerSettings, address: str) -> AsyncIterator[Node]:
         version=__version__,
     )
     groups = Groups(node=name, clock_ms=BrokerTime(SystemClock()).advance)
-    node = Node(open_board(settings.store or ""), groups, opens=partial(_open_group, settings), terms=terms)
+    node = Node(open_board(settings.store or ""), groups, opens=partial(_open_group, settings, watchdog), terms=terms)
     try:
         await node.join()
         _log.info("Node %s joined the cluster.", name, extra={"node": name})
@@ -62,12 +64,12 @@ async def joined(settings: ServerSettings, address: str) -> AsyncIterator[Node]:
         await node.leave()
 
 
-async def _open_group(settings: ServerSettings, group: str) -> AsyncBroker:
+async def _open_group(settings: ServerSettings, watchdog: Watchdog, group: str) -> AsyncBroker:
     url = group_url(
         settings.store or "", group, owner=settings.node or "", heartbeat_timeout_ms=settings.heartbeat_timeout_ms
     )
     config = BrokerConfig(path=url, durability=settings.durability, settings=settings.broker, owns_process=True)
-    return await open_group(config, counts_from=first_number(group))
+    return await open_group(config, counts_from=first_number(group), stuck_s=watchdog.stuck_s)
 
 
 @asynccontextmanager

@@ -22,6 +22,11 @@ from fairlane.server.limits import CallLimits
 
 SCOPE_KEY: Final = "fairlane.connection"
 """Where the scope of a request has its ``OpenConnection``; only our own server puts it there."""
+REASONS: Final = (
+    *("connections_max", "connections_per_address_max", "connections_per_key_max", "descriptors", "displaced"),
+    *("head_timeout", "body_timeout", "handshake_timeout", "idle_timeout", "malformed"),
+)
+"""Why the server refuses or closes a connection."""
 _RETRY_AFTER_MS: Final = 1_000
 
 
@@ -54,7 +59,7 @@ class Connections:
 
     Attributes:
         limits: the limits that apply.
-        closed: how many connections the server has closed or refused, by reason.
+        closed: how many connections the server has closed or refused, by reason; see ``REASONS``.
     """
 
     def __init__(self, limits: CallLimits, *, trusted: Sequence[Network] = ()) -> None:

@@ -30,6 +30,7 @@ from fairlane.server.rate_limits import RateLimits
 from fairlane.server.refusals import RefusalLog
 from fairlane.server.tracing.spans import Spans
 from fairlane.server.waiters import CallerWaits
+from fairlane.server.watchdog import Watchdog
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERB_OF
 from fairlane.verbs.verb import Reply, Request, Verb
@@ -56,6 +57,7 @@ class ServerContext:
         reports: Path | None = None,
         metrics_queues_max: int = QUEUES_MAX,
         metrics_keys_max: int = KEYS_MAX,
+        watchdog: Watchdog | None = None,
     ) -> None:
         observed = gateway.observed
         self.gateway = gateway
@@ -76,7 +78,12 @@ class ServerContext:
         """What each caller waits for."""
         self._room = ReaderRoom(self.limits.unread_total_bytes_max)
         self.tally = CallCounts()
-        self.metrics = Metrics(observed, queues_max=metrics_queues_max, keys_max=metrics_keys_max)
+        self.metrics = Metrics(
+            observed,
+            watchdog=watchdog if watchdog is not None else Watchdog(),
+            queues_max=metrics_queues_max,
+            keys_max=metrics_keys_max,
+        )
         rate = self.limits.requests_per_second
         self.rates = None if rate is None else RateLimits(rate, self.limits.requests_burst, now_ms=observed.now_ms)
         """Limits how often each caller may ask; None without a limit."""

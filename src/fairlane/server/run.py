@@ -42,6 +42,7 @@ from fairlane.server.origins import ANY_ADDRESS
 from fairlane.server.settings import MEMORY, ServerSettings, check, check_tls
 from fairlane.server.shutdown import drain
 from fairlane.server.tracing.spans import Spans
+from fairlane.server.watchdog import Watchdog, watching
 from fairlane.verbs.keys import CreateKey, Grant
 
 STORE: Final = "store"
@@ -109,9 +110,9 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
 async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
     limits, first_reserved = fit(settings.limits, listeners=1 if settings.grpc_port is None else 2)
     settings = replace(settings, limits=limits)
-    with listen(settings) as listener:
-        async with _opened(settings, listener) as gateway:
-            context = await _server_context(gateway, settings, echo)
+    with listen(settings) as listener, watching() as watchdog:
+        async with _opened(settings, listener, watchdog) as gateway:
+            context = await _server_context(gateway, settings, echo, watchdog)
             server = HttpServer(context, settings, listener, first_reserved=first_reserved)
             node = gateway.member if isinstance(gateway, ClusterGateway) else None
             if node is not None:
@@ -129,11 +130,13 @@ async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _opened(settings: ServerSettings, listener: socket.socket) -> AsyncIterator[LocalGateway | ClusterGateway]:
+async def _opened(
+    settings: ServerSettings, listener: socket.socket, watchdog: Watchdog
+) -> AsyncIterator[LocalGateway | ClusterGateway]:
     """Open the broker of a server on its own, or join the cluster."""
     if settings.node is not None:
         async with (
-            joined(settings, address_of(settings, listener)) as node,
+            joined(settings, address_of(settings, listener), watchdog) as node,
             opened_gateway(node, settings) as gateway,
         ):
             yield gateway
@@ -188,7 +191,9 @@ def _reports_of(settings: ServerSettings) -> Path | None:
     return None if settings.reports is None else Path(settings.reports).expanduser()
 
 
-async def _server_context(gateway: Gateway, settings: ServerSettings, echo: Callable[[str], None]) -> ServerContext:
+async def _server_context(
+    gateway: Gateway, settings: ServerSettings, echo: Callable[[str], None], watchdog: Watchdog
+) -> ServerContext:
     keys = ApiKeys(gateway.observed, is_required=settings.requires_auth)
     await keys.load()
     if keys.is_required and not len(keys):
@@ -202,6 +207,7 @@ async def _server_context(gateway: Gateway, settings: ServerSettings, echo: Call
         reports=_reports_of(settings),
         metrics_queues_max=settings.metrics_queues_max,
         metrics_keys_max=settings.metrics_keys_max,
+        watchdog=watchdog,
     )
 
 

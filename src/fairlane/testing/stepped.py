@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from fairlane.adapters.lua.hooks import LuaHooks
@@ -13,6 +14,7 @@ from fairlane.broker.handlers import submission_of
 from fairlane.broker.requests import Attach, AttachedConsumer, Submission
 from fairlane.broker.settings import Settings
 from fairlane.core.commands import Command
+from fairlane.model.config_scope import read_for_hook
 from fairlane.model.message import Delivery
 from fairlane.ports.disk import Disk
 from fairlane.ports.entropy import Entropy
@@ -77,7 +79,7 @@ class SteppedBroker(AllVerbs[Delivery]):
     ) -> None:
         self.clock = clock if clock is not None else FakeClock()
         self.store = store if store is not None else MemoryStore()
-        self._hooks = hooks if hooks is not None else LuaHooks(self._config_value)
+        self._hooks = hooks if hooks is not None else LuaHooks(partial(read_for_hook, self._config_value))
         self._entropy = entropy if entropy is not None else SeededEntropy()
         self._disk = disk
         self._settings = settings

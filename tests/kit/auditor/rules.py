@@ -136,4 +136,16 @@ class Rules:
             return False
         if book.is_dlq and entry.cap is not None:
             return False  # whether a cap counts among dead letters is left open
-        return book.is_dlq or self._has_tokens(entry, now_ms, slack=_SLACK)
+        if book.is_dlq or not self._has_tokens(entry, now_ms, slack=_SLACK):
+            return book.is_dlq
+        return not any(self._may_be_held(book, name) for name in entry.throttles)
+
+    def _may_be_held(self, book: QueueBook, throttle: str) -> bool:
+        """Return whether all tokens of a throttle may be kept for other queues: all but one of its burst may be."""
+        bucket = self._buckets.get(throttle)
+        if bucket is None or bucket.rate == 0 or bucket.level >= int(bucket.burst) - _SLACK:
+            return False
+        others = (other for other in self._books.queues.values() if other is not book and not other.is_dlq)
+        return any(
+            throttle in entry.throttles and not entry.token for other in others for entry in other.entries.values()
+        )

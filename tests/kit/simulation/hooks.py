@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.model.histogram import Histogram
 from fairlane.model.views import HookStatistics, HookTrial
-from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion
+from fairlane.ports.hooks import UNLIMITED_NS, EnqueueQuestion, FailureQuestion
 
 ON_ENQUEUE = "answer by device"
 ON_FAILURE = "answer by cost"
+MESSAGE_NS = 2_000_000
+"""The time that a script takes for a message. A cycle has time for a few of them, so requests wait for more."""
 _PATIENCE = 2
 
 
@@ -30,10 +32,15 @@ def failure_answer(headers: Mapping[str, str], attempts: int) -> FailureAnswer |
 
 
 class SimulatedHooks:
-    """The ``Hooks`` port, for scripts of these two names."""
+    """The ``Hooks`` port, for scripts of these two names.
+
+    Attributes:
+        spent_ns: the time that the scripts have used.
+    """
 
     def __init__(self) -> None:
         self._set: dict[str, tuple[str | None, str | None]] = {}
+        self.spent_ns = 0
 
     def check(self, *, on_enqueue: str | None, on_failure: str | None) -> str | None:
         """Return why these scripts can't be set, or None if they can."""
@@ -49,17 +56,22 @@ class SimulatedHooks:
         self._set.pop(queue, None)
 
     def on_enqueue(
-        self, queue: str, questions: Sequence[EnqueueQuestion], now_ms: int
+        self, queue: str, questions: Sequence[EnqueueQuestion], now_ms: int, *, most_ns: int = UNLIMITED_NS
     ) -> list[EnqueueAnswer | None] | None:
-        """Answer about messages."""
+        """Answer about messages, as many as there is time for."""
         del now_ms
         script, _ = self._set.get(queue, (None, None))
-        return None if script is None else [enqueue_answer(question.headers) for question in questions]
+        if script is None:
+            return None
+        count = min(len(questions), max(1, -(-most_ns // MESSAGE_NS)))
+        self.spent_ns += count * MESSAGE_NS
+        return [enqueue_answer(question.headers) for question in questions[:count]]
 
     def on_failure(self, queue: str, question: FailureQuestion, now_ms: int) -> FailureAnswer | None:
         """Answer about a failed attempt."""
         del now_ms
         _, script = self._set.get(queue, (None, None))
+        self.spent_ns += MESSAGE_NS
         return None if script is None else failure_answer(question.headers, question.attempts)
 
     def try_on_enqueue(self, queue: str, script: str, question: EnqueueQuestion) -> HookTrial:

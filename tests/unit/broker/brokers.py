@@ -52,7 +52,7 @@ def store_of(kind: str, folder: Path) -> Store:
 
 
 def engine_on(store: Store, settings: Settings | None = None) -> Engine:
-    hooks = LuaHooks(lambda _key: None)
+    hooks = LuaHooks(lambda _queue, _key: None)
     engine = Engine(store, hooks=hooks, clock=SystemClock(), entropy=SystemEntropy(), settings=settings)
     engine.open()
     return engine

@@ -47,10 +47,33 @@ def test_a_hook_sees_queue_size_headers_and_config() -> None:
     end"""
     broker = broker_with({"on_enqueue": script})
     assert terms_of(broker)[0] == "none:none:q:5:-"
-    broker.set_config("prefix", "p")
+    broker.set_config("public:prefix", "p")
     assert terms_of(broker, a="b")[0] == "p:p:q:5:b"
     broker.reopen()
     assert terms_of(broker, a="c")[0] == "p:p:q:5:c"
+
+
+def test_a_hook_reads_its_own_queues_config_and_public_values_only() -> None:
+    """M7: a queue's own value wins over the public one; values of others, and those for no hook, can't be named."""
+    broker = broker_with()
+    broker.create_queue("other")
+    broker.set_config("smtp:password", "hunter2")
+    broker.set_config("queue:other:mine", "theirs")
+    broker.set_config("public:plan", "free")
+    broker.set_config("queue:q:plan", "paid")
+
+    def read(queue: str, name: str) -> str | None:
+        script = f'function on_enqueue() return {{ fairness_key = fairlane.get("{name}") or "nil" }} end'
+        answer = broker.try_on_enqueue(queue, script, headers={}).answer
+        assert isinstance(answer, EnqueueAnswer)
+        return str(answer.fairness_key)
+
+    assert [read("q", "plan"), read("other", "plan"), read("q.dlq", "plan")] == ["paid", "free", "paid"]
+    assert [read("other", "mine"), read("q", "mine")] == ["theirs", "nil"]
+    for name in ("smtp:password", "queue:other:mine", "public:plan", "auth:key:first", "../smtp:password"):
+        assert read("q", name) == "nil"
+    leaked = broker.try_on_enqueue("q", 'function on_enqueue() error(fairlane.get("smtp:password")) end', headers={})
+    assert leaked.fault == "an error without a text, but of type nil"
 
 
 def test_a_hook_can_set_cost_priority_cap_delay_and_deadline() -> None:
@@ -170,7 +193,7 @@ def test_a_script_goes_with_its_queue() -> None:
 def test_scripts_can_be_tried_without_doing_anything() -> None:
     """An answer or a fault, and nothing enqueued, journaled, counted or changed; config can be read."""
     broker = broker_with()
-    broker.set_config("k", "v")
+    broker.set_config("public:k", "v")
     before = broker.engine.ledger.next_sequence
     script = 'function on_enqueue(msg) return { fairness_key = fairlane.get("k") .. msg.headers.a } end'
     tried = broker.try_on_enqueue("q", script, headers={"a": "b"}, payload_size=3)

@@ -207,4 +207,4 @@ def test_a_lease_tells_what_held_its_message_up() -> None:
     broker.lease("q", count=2)
     leased = [record for record in records_after(broker, 0) if isinstance(record, Leased)]
     assert leased[0].picking == Picking(2)
-    assert leased[1].picking == Picking(2, [1_000], [0], [(leased[1].sequence, at_ms, 0)])
+    assert leased[1].picking == Picking(2, [1_000], [0], [(leased[1].sequence, at_ms, 0, "")])

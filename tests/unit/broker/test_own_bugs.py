@@ -11,7 +11,7 @@ from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.broker.requests import Read
 from fairlane.errors import InternalError
 from fairlane.model.answers import EnqueueAnswer
-from fairlane.ports.hooks import EnqueueQuestion
+from fairlane.ports.hooks import UNLIMITED_NS, EnqueueQuestion
 from tests.unit.broker.stepping import broker_with
 
 
@@ -19,12 +19,12 @@ class BuggyHooks(LuaHooks):
     """Hooks with a bug that every enqueue to a queue with a script runs into."""
 
     def __init__(self) -> None:
-        super().__init__(lambda _key: None)
+        super().__init__(lambda _queue, _key: None)
 
     def on_enqueue(
-        self, queue: str, questions: Sequence[EnqueueQuestion], now_ms: int
+        self, queue: str, questions: Sequence[EnqueueQuestion], now_ms: int, *, most_ns: int = UNLIMITED_NS
     ) -> list[EnqueueAnswer | None] | None:
-        del queue, questions, now_ms
+        del queue, questions, now_ms, most_ns
         raise KeyError("our own bug")
 
 

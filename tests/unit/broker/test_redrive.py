@@ -128,7 +128,7 @@ def test_redrive_runs_the_enqueue_flow_again() -> None:
     broker = broker_with({"on_enqueue": script, "cost_from": "header:cost"})
     broker.update_queue("q.dlq", {"key_waiting_max": 10})
     bury(broker, headers={"cost": "4"})
-    broker.set_config("key", "new")
+    broker.set_config("public:key", "new")
     started = broker.redrive("q.dlq")
     broker.advance(1_000)
     assert broker.redrive_view(started.id).moved == 1

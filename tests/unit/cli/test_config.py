@@ -61,7 +61,7 @@ def script(tmp_path: Path) -> str:
 
 def test_a_hook_is_tried(shell: Shell, script: str) -> None:
     """The hook's answer is shown, and no message is enqueued."""
-    shell.broker.set_config("weight", "7")
+    shell.broker.set_config("public:weight", "7")
     out = shell.ok("hook", "test", script, "--header", "tenant=acme", "--payload-size", "10").out
     rows = [line.split() for line in out.splitlines()]
     assert rows[:3] == [["fairness_key", "acme"], ["weight", "7"], ["delay_ms", "1.5s"]]

@@ -159,7 +159,7 @@ class Member:
         store: Store = OwnedStore(self._cluster.shelves, group, self.name)
         if first_number(group):
             store = NumberedStore(store, first=first_number(group))
-        hooks = LuaHooks(lambda _key: None)
+        hooks = LuaHooks(lambda _queue, _key: None)
         engine = Engine(store, hooks=hooks, clock=SystemClock(), entropy=SystemEntropy(), reopens=False)
         engine.open()
         return AsyncBroker(engine)

@@ -89,7 +89,8 @@ def test_a_forwarded_request_is_never_forwarded_again() -> None:
         async with cluster_of("ab") as cluster:
             await made(cluster, "orders")
             (other,) = cluster.others("orders")
-            answer = await other.post("queue/stats", {"queue": "orders"}, x_fairlane_forwarded="z")
+            proof = cluster.owner("orders").node.proofs().for_node_at(other.address)
+            answer = await other.post("queue/stats", {"queue": "orders"}, x_fairlane_forwarded=proof)
             assert (answer.status_code, answer.json()["error"]["code"]) == (421, "queue_elsewhere")
 
     run(main())
@@ -143,7 +144,8 @@ def test_the_live_feed_of_a_node_has_the_queues_of_all() -> None:
                     return {"orders", "mails"} <= {each["name"] for each in picture["queues"]}
 
                 await _first_picture(member, "", has_all)
-                alone = await _first_picture(member, "", lambda _: True, x_fairlane_forwarded="z")
+                proof = cluster["a"].node.proofs().for_node_at(member.address)
+                alone = await _first_picture(member, "", lambda _: True, x_fairlane_forwarded=proof)
                 own = {queue for queue in ("orders", "mails") if cluster.owner(queue) is member}
                 assert {each["name"].removesuffix(".dlq") for each in alone["queues"]} == own
 

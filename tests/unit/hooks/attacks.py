@@ -101,7 +101,7 @@ MUST_STOP: Final = {
     "error with a function": "error(function() end)",
     "error that is long": "error(('x'):rep(60000))",
     "error that is not UTF-8": r"error('\xff\xfe')",
-    "error with control signs": r"error('a\0b\nc\27[31m')",
+    "error with control signs": r"error('a\1b\nc\27[31m')",
     "error that looks like a limit": "error('late', 0)",
     "error that looks like a memory error": "error('not enough memory', 0)",
     "error that looks like the configuration": "error('config', 0)",
@@ -190,7 +190,7 @@ HARMLESS: Final = {
     "odd arguments of get":
         "pcall(fairlane.get) pcall(fairlane.get, {}) fairlane.get('') fairlane.get(('x'):rep(9999)) return {}",
     "get of what is not UTF-8": r"fairlane.get('\xff') return {}",
-    "get of a key with a zero": r"fairlane.get('a\0b') return {}",
+    "get of a key with a control character": r"fairlane.get('a\1b') return {}",
     "find with odd places":
         "local s = 'abc' s:find('b', -100) s:find('b', math.maxinteger) s:find('', 10, true) return {}",
     "empty patterns": "local s = 'abc' s:find('') s:gsub('', 'x') for _ in s:gmatch('') do end return {}",

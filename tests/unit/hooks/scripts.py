@@ -47,7 +47,7 @@ def failure(attempts: int = 1, error: str = "boom", **headers: str) -> FailureQu
     return FailureQuestion(headers, "id-1", attempts, error)
 
 
-def no_config(_key: str) -> str | None:
+def no_config(_queue: str, _key: str) -> str | None:
     return None
 
 

@@ -171,7 +171,7 @@ def test_a_script_that_accumulates_memory_over_many_calls_is_replaced() -> None:
 
 def test_full_memory_does_not_break_the_reading_of_config() -> None:
     """A long value arrives even if the script has filled its memory."""
-    hooks = LuaHooks(lambda _key: "v" * 60_000)
+    hooks = LuaHooks(lambda _queue, _key: "v" * 60_000)
     script = """
     local hoard, size = {}, 0
     function on_enqueue(msg)

@@ -264,7 +264,7 @@ _LUA_NUMBERS = st.one_of(
     st.sampled_from(["0/0", "1/0", "-1/0", "math.huge", "math.mininteger"]),
 )
 _LUA_STRINGS = st.one_of(
-    st.binary(max_size=40).map(lambda raw: '"' + "".join(f"\\{byte:03}" for byte in raw) + '"'),
+    st.binary(max_size=40).map(lambda raw: '"' + "".join(f"\\{byte or 1:03}" for byte in raw) + '"'),
     st.sampled_from(['("x"):rep(1025)', '("x"):rep(65536)', '"high"', '"low"', '"retry"', '"dlq"']),
 )
 _LUA_VALUES = st.recursive(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fairlane.adapters.lua.hooks import LuaHooks
@@ -47,9 +49,11 @@ def test_lua_hooks_satisfy_the_port() -> None:
         {"memory_bytes_max": 65_535},
         {"breaker_threshold": 0},
         {"breaker_cooldown_ms": -1},
+        {"breaker_share_percent": 0},
+        {"breaker_window_ms": 0},
     ],
 )
-def test_a_setting_out_of_range_is_refused(settings: dict[str, int]) -> None:
+def test_a_setting_out_of_range_is_refused(settings: dict[str, Any]) -> None:
     """A limit that is no limit, or that no script could meet, is an error that names the setting."""
     with pytest.raises(ValueError, match=next(iter(settings))):
         LuaHooks(no_config, **settings)
@@ -194,7 +198,7 @@ def test_the_breaker_is_configurable() -> None:
 def test_config_is_read_live() -> None:
     """``fairlane.get`` and ``fila.get`` return the current value as text, or nil."""
     values = {"limit": "5", "empty": "", "ä": "€"}
-    hooks = LuaHooks(values.get)
+    hooks = LuaHooks(lambda _queue, key: values.get(key))
     script = """
     function on_enqueue(msg)
       local value = fairlane.get(msg.headers.key)
@@ -220,7 +224,7 @@ def test_a_key_is_read_once_for_many_messages() -> None:
     """Messages of one batch share the values that were read."""
     reads: list[str] = []
 
-    def config(key: str) -> str | None:
+    def config(_queue: str, key: str) -> str | None:
         reads.append(key)
         return "7"
 
@@ -235,7 +239,7 @@ def test_an_invalid_config_key_is_not_looked_up() -> None:
     """A key that is too long or not UTF-8 has no value."""
     reads: list[str] = []
 
-    def config(key: str) -> str | None:
+    def config(_queue: str, key: str) -> str | None:
         reads.append(key)
         return "x"
 
@@ -253,7 +257,7 @@ def test_an_invalid_config_key_is_not_looked_up() -> None:
 
 def test_a_long_batch_may_read_a_large_config() -> None:
     """Values that earlier messages have read do not count against the memory of later ones."""
-    hooks = LuaHooks(lambda key: key * 10_000)
+    hooks = LuaHooks(lambda _queue, key: key * 10_000)
     script = (
         "function on_enqueue(msg) return { cost = #fairlane.get(msg.headers.a) + #fairlane.get(msg.headers.b) } end"
     )
@@ -264,7 +268,7 @@ def test_a_long_batch_may_read_a_large_config() -> None:
 
 def test_a_message_that_waited_for_a_key_starts_afresh() -> None:
     """Globals set before the key was read are dropped when the message is run again."""
-    hooks = LuaHooks({"k": "v"}.get)
+    hooks = LuaHooks(lambda _queue, key: {"k": "v"}.get(key))
     script = """
     function on_enqueue(msg)
       if left then return { fairness_key = "left" } end
@@ -279,7 +283,7 @@ def test_a_message_that_waited_for_a_key_starts_afresh() -> None:
 def test_an_error_of_the_config_is_the_callers() -> None:
     """An exception of the config function propagates, and is no fault of the script, which still works."""
     values: dict[str, str] = {}
-    hooks = LuaHooks(values.__getitem__)
+    hooks = LuaHooks(lambda _queue, key: values[key])
     hooks.set("q", on_enqueue='function on_enqueue() return { fairness_key = fairlane.get("k") } end', on_failure=None)
     with pytest.raises(KeyError):
         hooks.on_enqueue("q", [FINE, FINE], 0)
@@ -380,7 +384,7 @@ def test_time_spent_is_counted() -> None:
 
 def test_trying_a_script_returns_its_answer_and_changes_nothing() -> None:
     """The trial sees the queue's name and the config, and is not counted."""
-    hooks = LuaHooks({"w": "9"}.get)
+    hooks = LuaHooks(lambda queue, key: {"qw": "9"}.get(queue + key))
     hooks.set("q", on_enqueue=GOOD, on_failure=None)
     script = 'function on_enqueue(msg) return { fairness_key = msg.queue, weight = tonumber(fairlane.get("w")) } end'
     trial = hooks.try_on_enqueue("q", script, FINE)
@@ -401,7 +405,7 @@ def test_trying_a_script_returns_its_answer_and_changes_nothing() -> None:
         ("while true do end", "timed out after 10 ms"),
         ("function on_enqueue() while true do end end", "timed out after 10 ms"),
         (r'function on_enqueue() return { fairness_key = "\xff" } end', "returned a string that is not UTF-8"),
-        ("-" * 70_000, "the script is longer than 65536 characters"),
+        ("-" * 17_000, "the script is longer than 16384 characters"),
     ],
 )
 def test_trying_an_invalid_script_returns_its_fault(script: str, fault: str) -> None:

@@ -102,7 +102,9 @@ TOLD: list[tuple[AnyRecord, list[Row]]] = [
         ],
     ),
     (
-        Leased(90, "orders", [5, 3], 30_500, None, Picking(8, [40, 0], [0, 7], [(70, 300, 0), (81, 450, 8)])),
+        Leased(
+            90, "orders", [5, 3], 30_500, None, Picking(8, [40, 0], [0, 7], [(70, 300, 0, ""), (81, 450, 8, "mail")])
+        ),
         [
             {
                 "message_id": M5,
@@ -110,7 +112,7 @@ TOLD: list[tuple[AnyRecord, list[Row]]] = [
                 "expires_ms": 30_500,
                 "throttled_ms": 40,
                 "asked": 8,
-                "value": "[[70,300,0],[81,450,8]]",
+                "value": '[[70,300,0,""],[81,450,8,"mail"]]',
             },
             {"message_id": M3, "token": 91, "expires_ms": 30_500, "capped_ms": 7, "asked": 8},
         ],

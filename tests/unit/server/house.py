@@ -57,7 +57,7 @@ class House:
 async def _broker(clock: FakeClock | None) -> AsyncBroker:
     if clock is None:
         return await open_async_broker()
-    hooks = LuaHooks(lambda _key: None)
+    hooks = LuaHooks(lambda _queue, _key: None)
     engine = Engine(MemoryStore(), hooks=hooks, clock=clock, entropy=SeededEntropy())
     engine.open()
     return AsyncBroker(engine)

@@ -17,6 +17,7 @@ from fairlane.server.metrics.families import OTHERS, Exemplar, Family, Sample, h
 from fairlane.server.metrics.fold import KEYS_MAX, MetricsFold
 from fairlane.server.metrics.scrape import Metrics
 from fairlane.server.settings import check, load
+from fairlane.server.watchdog import Watchdog
 from fairlane.testing.clock import FakeClock
 
 from .house import House, opened, run
@@ -199,7 +200,7 @@ def test_keys_are_not_counted_when_key_labels_are_disabled() -> None:
 
     async def main() -> None:
         async with opened() as house:
-            metrics = Metrics(house.broker, keys_max=0)
+            metrics = Metrics(house.broker, watchdog=Watchdog(), keys_max=0)
             house.broker.add_tap(metrics.fold.note)
             await house.broker.enqueue("orders", NewMessage(fairness_key="acme"))
             await house.broker.lease("orders")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter_ns
 from typing import Final
 
 import msgspec
 
+from fairlane.adapters.lua.breaker import Breaker
+from fairlane.adapters.lua.compiled import CompiledScripts
+from fairlane.adapters.lua.prelude import CPU_CLOCK
 from fairlane.adapters.lua.sandbox import Config, HookName, Sandbox, SandboxLimits, ScriptFault
-from fairlane.adapters.lua.scripts import NOT_TEXT, TIMES_S, Answer, Breaker, Dialogue, HookScript, Question, QueueHooks
+from fairlane.adapters.lua.scripts import NOT_TEXT, TIMES_S, Answer, Dialogue, HookScript, Question, QueueHooks
 from fairlane.adapters.lua.shapes import (
     flatten_enqueue,
     flatten_failure,
@@ -20,8 +24,9 @@ from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.model.histogram import Histogram
 from fairlane.model.limits import SCRIPT_LENGTH_MAX
 from fairlane.model.views import HookStatistics, HookTrial
-from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion
+from fairlane.ports.hooks import UNLIMITED_NS, EnqueueQuestion, FailureQuestion
 
+_MOST_S: Final = 60.0
 _ON_ENQUEUE: Final = Dialogue("on_enqueue", flatten=flatten_enqueue, read=read_enqueue_answers)
 _ON_FAILURE: Final = Dialogue("on_failure", flatten=flatten_failure, read=read_failure_answers)
 
@@ -35,8 +40,12 @@ class _Queue(msgspec.Struct):
 class LuaHooks:
     """Runs the scripts of queues in sandboxes. Implements the ``Hooks`` port.
 
-    For one thread at a time; ``check`` and ``try_*`` may run concurrently on another. The time limit is measured in
-    CPU time of the whole process, the only clock in a Lua runtime, so other busy threads make it end sooner.
+    For one thread at a time. The time limit of a message is measured in CPU time of the whole process, the only clock
+    in a Lua runtime, so other busy threads make it end sooner. What a queue uses is measured in real time, since that
+    is what others wait for.
+
+    Attributes:
+        spent_ns: the time that scripts have used so far, with checks, trials and compiling.
     """
 
     def __init__(
@@ -47,15 +56,23 @@ class LuaHooks:
         memory_bytes_max: int = 1_048_576,
         breaker_threshold: int = 3,
         breaker_cooldown_ms: int = 10_000,
+        breaker_share_percent: int = 20,
+        breaker_window_ms: int = 10_000,
+        clock: str = CPU_CLOCK,
+        timer_ns: Callable[[], int] = perf_counter_ns,
     ) -> None:
         """Create a runner without scripts.
 
         Args:
-            config: returns the value of a config key for ``fairlane.get``, or None if there is none.
+            config: returns the value for ``fairlane.get`` in a hook of a queue, or None if there is none.
             timeout_ms: how long a script may take for one message.
             memory_bytes_max: how much memory a script may use.
             breaker_threshold: the number of consecutive faults after which the scripts of a queue are bypassed.
             breaker_cooldown_ms: how long they are bypassed.
+            breaker_share_percent: the part of the time that the scripts of a queue may use before they are bypassed.
+            breaker_window_ms: the time of which they may use that part at once.
+            clock: a chunk of Lua that returns the clock in seconds of the time limit.
+            timer_ns: returns the time that calls are measured by.
 
         Raises:
             ValueError: a number is not an integer, or too small.
@@ -64,30 +81,42 @@ class LuaHooks:
         _require("memory_bytes_max", memory_bytes_max, least=65_536)
         _require("breaker_threshold", breaker_threshold, least=1)
         _require("breaker_cooldown_ms", breaker_cooldown_ms, least=0)
+        _require("breaker_share_percent", breaker_share_percent, least=1)
+        _require("breaker_window_ms", breaker_window_ms, least=1)
         self._config = config
-        self._limits = SandboxLimits(timeout_ms=timeout_ms, memory_bytes_max=memory_bytes_max)
-        self._breaker_threshold = breaker_threshold
-        self._breaker_cooldown_ms = breaker_cooldown_ms
+        self._limits = SandboxLimits(timeout_ms=timeout_ms, memory_bytes_max=memory_bytes_max, clock=clock)
+        self._breaker = partial(
+            Breaker,
+            threshold=breaker_threshold,
+            cooldown_ms=breaker_cooldown_ms,
+            share_percent=breaker_share_percent,
+            window_ms=breaker_window_ms,
+        )
+        self._timer_ns = timer_ns
+        self._compiled = CompiledScripts()
         self._queues: dict[str, _Queue] = {}
+        self.spent_ns = 0
 
     def check(self, *, on_enqueue: str | None, on_failure: str | None) -> str | None:
         """Return why these scripts cannot be set, or None if they can. Changes nothing."""
-        scripts: tuple[tuple[HookName, str | None], ...] = (("on_enqueue", on_enqueue), ("on_failure", on_failure))
-        for hook, script in scripts:
-            if script is None:
-                continue
-            try:
-                self._load(script, hook=hook, queue="")
-            except ScriptFault as fault:
-                return f"{hook}: {fault}"
-        return None
+        begun_ns = self._timer_ns()
+        try:
+            scripts: tuple[tuple[HookName, str | None], ...] = (("on_enqueue", on_enqueue), ("on_failure", on_failure))
+            for hook, script in scripts:
+                if script is not None and self._compiled.get(_of(hook, script)) is None:
+                    try:
+                        self._load("", script, hook)
+                    except ScriptFault as fault:
+                        return f"{hook}: {fault}"
+            return None
+        finally:
+            self.spent_ns += self._timer_ns() - begun_ns
 
     def set(self, queue: str, *, on_enqueue: str | None, on_failure: str | None) -> None:
         """Set the scripts of a queue, which ``check`` has accepted. Its breaker closes and its counts continue."""
         known = self._queues.get(queue)
         if known is None:
-            breaker = Breaker(threshold=self._breaker_threshold, cooldown_ms=self._breaker_cooldown_ms)
-            known = self._queues[queue] = _Queue(QueueHooks(breaker))
+            known = self._queues[queue] = _Queue(QueueHooks(queue, self._breaker(), self._timer_ns))
         known.hooks.breaker.close()
         known.on_enqueue = self._script(on_enqueue, queue, _ON_ENQUEUE)
         known.on_failure = self._script(on_failure, queue, _ON_FAILURE)
@@ -97,20 +126,31 @@ class LuaHooks:
         self._queues.pop(queue, None)
 
     def on_enqueue(
-        self, queue: str, questions: Sequence[EnqueueQuestion], now_ms: int
+        self, queue: str, questions: Sequence[EnqueueQuestion], now_ms: int, *, most_ns: int = UNLIMITED_NS
     ) -> list[EnqueueAnswer | None] | None:
-        """Run the script for messages. Return an answer or None for each, or None if the queue has no such script."""
+        """Run the script for messages, for about ``most_ns`` at most, and for one message at least.
+
+        Return an answer or None for each message so far, or None if the queue has no such script.
+        """
         known = self._queues.get(queue)
         if known is None or known.on_enqueue is None:
             return None
-        return known.hooks.ask(known.on_enqueue, questions, config=self._config, now_ms=now_ms)
+        answers, spent_ns = known.hooks.ask(
+            known.on_enqueue, questions, config=self._config, now_ms=now_ms, most_ns=most_ns
+        )
+        self.spent_ns += spent_ns
+        return answers
 
     def on_failure(self, queue: str, question: FailureQuestion, now_ms: int) -> FailureAnswer | None:
         """Run the script for a failed attempt. Return None if there is no script or no answer."""
         known = self._queues.get(queue)
         if known is None or known.on_failure is None:
             return None
-        return known.hooks.ask(known.on_failure, (question,), config=self._config, now_ms=now_ms)[0]
+        answers, spent_ns = known.hooks.ask(
+            known.on_failure, (question,), config=self._config, now_ms=now_ms, most_ns=UNLIMITED_NS
+        )
+        self.spent_ns += spent_ns
+        return answers[0]
 
     def try_on_enqueue(self, queue: str, script: str, question: EnqueueQuestion) -> HookTrial:
         """Run a script on a sample, in a temporary sandbox."""
@@ -135,12 +175,19 @@ class LuaHooks:
     def _script(
         self, source: str | None, queue: str, dialogue: Dialogue[Question, Answer]
     ) -> HookScript[Question, Answer] | None:
-        return None if source is None else HookScript(source, queue=queue, dialogue=dialogue, limits=self._limits)
+        if source is None:
+            return None
+        return HookScript(source, load=partial(self._load, queue), dialogue=dialogue)
 
-    def _load(self, script: str, *, hook: HookName, queue: str) -> Sandbox:
+    def _load(self, queue: str, script: str, hook: HookName) -> Sandbox:
+        """Return a sandbox with a script, compiled now unless it has been before."""
         if len(script) > SCRIPT_LENGTH_MAX:
             raise ScriptFault(f"the script is longer than {SCRIPT_LENGTH_MAX} characters")
-        return Sandbox(script, hook=hook, queue=queue, limits=self._limits)
+        known = self._compiled.get(_of(hook, script))
+        sandbox = Sandbox(script if known is None else known, hook=hook, queue=queue, limits=self._limits)
+        if known is None:
+            self._compiled.keep(_of(hook, script), sandbox.compiled())
+        return sandbox
 
     def _try(
         self,
@@ -152,23 +199,26 @@ class LuaHooks:
         numbers: list[int] = []
         texts: list[bytes] = []
         dialogue.flatten(question, numbers, texts)
-        begun_ns = perf_counter_ns()
+        loaded_ns = begun_ns = self._timer_ns()
         try:
-            sandbox = self._load(script, hook=dialogue.hook, queue=queue)
+            sandbox = self._load(queue, script, dialogue.hook)
+            loaded_ns = self._timer_ns()  # only the call counts for the caller: loading happens once
+            sandbox.put(numbers, texts, most_s=_MOST_S)
+            reply = sandbox.ask(self._config)
         except ScriptFault as fault:
-            return HookTrial(answer=None, fault=str(fault), elapsed_us=_us_since(begun_ns))
-        begun_ns = perf_counter_ns()  # only the call counts: loading happens once, and no message waits for it
-        sandbox.put(numbers, texts)
-        reply = sandbox.ask(self._config)
-        elapsed_us = _us_since(begun_ns)
+            return HookTrial(answer=None, fault=str(fault), elapsed_us=(self._timer_ns() - begun_ns) // 1000)
+        finally:
+            self.spent_ns += self._timer_ns() - begun_ns
+        elapsed_us = (self._timer_ns() - loaded_ns) // 1000
         if reply.fault is not None:
             return HookTrial(answer=None, fault=reply.fault, elapsed_us=elapsed_us)
         (answer,), bad = dialogue.read(reply.values)
         return HookTrial(answer=answer, fault=NOT_TEXT if bad else None, elapsed_us=elapsed_us)
 
 
-def _us_since(begun_ns: int) -> int:
-    return (perf_counter_ns() - begun_ns) // 1000
+def _of(hook: HookName, script: str) -> str:
+    """Return the name of a compiled script: whether it can be used depends on which function it must define."""
+    return f"{hook}\n{script}"
 
 
 def _require(name: str, number: int, *, least: int) -> None:

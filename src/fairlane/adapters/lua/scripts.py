@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from time import perf_counter_ns
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
-from fairlane.adapters.lua.sandbox import Config, HookName, Sandbox, SandboxLimits, ScriptFault, Value
+from fairlane.adapters.lua.breaker import Breaker
+from fairlane.adapters.lua.sandbox import Config, HookName, Sandbox, ScriptFault, Value
 from fairlane.model.histogram import Histogram
 from fairlane.model.views import HookStatistics
 
@@ -16,6 +17,8 @@ _TEXTS_MAX: Final = 2_048
 """The number of texts after which a batch is full: messages with many headers are passed in smaller batches."""
 NOT_TEXT: Final = "returned a string that is not UTF-8"
 TIMES_S: Final = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025)
+
+_log = logging.getLogger("fairlane.hooks")
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
@@ -38,16 +41,19 @@ class Dialogue(Generic[Question, Answer]):
         self.read = read
 
 
+Loader: TypeAlias = Callable[[str, HookName], Sandbox]
+"""Loads the text of a script into a new sandbox, or raises ``ScriptFault``."""
+
+
 class HookScript(Generic[Question, Answer]):
     """One script of a queue. Its sandbox is created at the first question, and again after a limit was hit."""
 
-    __slots__ = ("_limits", "_queue", "_sandbox", "_source", "dialogue")
+    __slots__ = ("_load", "_sandbox", "_source", "dialogue")
 
-    def __init__(self, source: str, *, queue: str, dialogue: Dialogue[Question, Answer], limits: SandboxLimits) -> None:
+    def __init__(self, source: str, *, load: Loader, dialogue: Dialogue[Question, Answer]) -> None:
         self.dialogue = dialogue
         self._source = source
-        self._queue = queue
-        self._limits = limits
+        self._load = load
         self._sandbox: Sandbox | None = None
 
     def sandbox(self) -> Sandbox:
@@ -58,55 +64,17 @@ class HookScript(Generic[Question, Answer]):
         """
         if self._sandbox is None or self._sandbox.is_spent:
             self._sandbox = None  # free the old one first, which may be large
-            self._sandbox = Sandbox(self._source, hook=self.dialogue.hook, queue=self._queue, limits=self._limits)
+            self._sandbox = self._load(self._source, self.dialogue.hook)
         return self._sandbox
-
-
-class Breaker:
-    """A circuit breaker that bypasses scripts for a while after consecutive faults."""
-
-    __slots__ = ("_cooldown_ms", "_faults_in_row", "_open_until_ms", "_threshold", "trips")
-
-    def __init__(self, *, threshold: int, cooldown_ms: int) -> None:
-        self._threshold = threshold
-        self._cooldown_ms = cooldown_ms
-        self._faults_in_row = 0
-        self._open_until_ms: int | None = None
-        self.trips = 0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether scripts were bypassed at the last call."""
-        return self._open_until_ms is not None
-
-    def lets_through(self, now_ms: int) -> bool:
-        """Return whether scripts run now. After the cooldown the count of faults starts from zero."""
-        if self._open_until_ms is not None and now_ms >= self._open_until_ms:
-            self.close()
-        return self._open_until_ms is None
-
-    def close(self) -> None:
-        """Run scripts again, regardless of earlier faults."""
-        self._faults_in_row = 0
-        self._open_until_ms = None
-
-    def note_answer(self) -> None:
-        """Record that a script has answered."""
-        self._faults_in_row = 0
-
-    def note_fault(self, now_ms: int) -> None:
-        """Record that a script has failed, and open the breaker at the threshold."""
-        self._faults_in_row += 1
-        if self._faults_in_row >= self._threshold:
-            self._open_until_ms = now_ms + self._cooldown_ms
-            self.trips += 1
 
 
 class QueueHooks:
     """The breaker and the counts that the scripts of one queue share."""
 
-    def __init__(self, breaker: Breaker) -> None:
+    def __init__(self, queue: str, breaker: Breaker, timer_ns: Callable[[], int]) -> None:
         self.breaker = breaker
+        self._queue = queue
+        self._timer_ns = timer_ns
         self._calls = 0
         self._faults = 0
         self._bypassed = 0
@@ -124,30 +92,58 @@ class QueueHooks:
             is_open=self.breaker.is_open,
             last_fault=self._last_fault,
             trips=self.breaker.trips,
+            open_by=self.breaker.cause,
         )
 
     def ask(
-        self, script: HookScript[Question, Answer], questions: Sequence[Question], *, config: Config, now_ms: int
-    ) -> list[Answer | None]:
-        """Run a script for messages. Return an answer or None for each."""
+        self,
+        script: HookScript[Question, Answer],
+        questions: Sequence[Question],
+        *,
+        config: Config,
+        now_ms: int,
+        most_ns: int,
+    ) -> tuple[list[Answer | None], int]:
+        """Run a script for messages, for about ``most_ns`` at most, and for one message at least.
+
+        Return an answer or None for each message so far, and the time it took. Compiling and loading count.
+        """
         answers: list[Answer | None] = []
-        begun_ns = perf_counter_ns()
-        while len(answers) < len(questions) and self.breaker.lets_through(now_ms):
+        breaker, timer_ns, spent_ns = self.breaker, self._timer_ns, 0
+        begun_ns = timer_ns()
+        is_paused = False
+        while len(answers) < len(questions) and spent_ns < most_ns and not is_paused and breaker.lets_through(now_ms):
             try:
                 sandbox = script.sandbox()
             except ScriptFault as fault:
                 self._note_fault(answers, str(fault), now_ms)
-                continue
-            sandbox.put(*_batch(script.dialogue, questions, len(answers)))
-            self._ask_sandbox(sandbox, script.dialogue, answers, config=config, now_ms=now_ms)
-        elapsed_ns = perf_counter_ns() - begun_ns
-        self._calls += len(answers)
-        self._elapsed_ns += elapsed_ns
-        if answers:
-            self.timings.note(elapsed_ns / len(answers) / 1e9, len(answers))
-        bypassed = len(questions) - len(answers)
-        self._bypassed += bypassed
-        return answers + [None] * bypassed if bypassed else answers
+            else:
+                batch = _batch(script.dialogue, questions, len(answers))
+                sandbox.put(*batch, most_s=(most_ns - spent_ns) / 1e9)
+                is_paused = self._ask_sandbox(sandbox, script.dialogue, answers, config=config, now_ms=now_ms)
+            spent_ns = timer_ns() - begun_ns
+        if is_paused:
+            spent_ns = max(spent_ns, most_ns)
+        self._count(len(answers), spent_ns, now_ms)
+        if breaker.is_open and len(answers) < len(questions):
+            bypassed = len(questions) - len(answers)
+            self._bypassed += bypassed
+            answers += [None] * bypassed
+        return answers, spent_ns
+
+    def _count(self, calls: int, spent_ns: int, now_ms: int) -> None:
+        self._calls += calls
+        self._elapsed_ns += spent_ns
+        if calls:
+            self.timings.note(spent_ns / calls / 1e9, calls)
+        was_open = self.breaker.trips
+        self.breaker.note_time(spent_ns, now_ms)
+        if self.breaker.trips > was_open:
+            _log.warning(
+                "The scripts of queue %r used more than their share of the time; its circuit breaker has opened.",
+                self._queue,
+                extra={"queue": self._queue},
+            )
 
     def _ask_sandbox(
         self,
@@ -157,13 +153,13 @@ class QueueHooks:
         *,
         config: Config,
         now_ms: int,
-    ) -> None:
-        """Append the answers of a sandbox, until it has no more or the breaker opens."""
+    ) -> bool:
+        """Append the answers of a sandbox, until it has no more or the breaker opens. Return whether time was up."""
         breaker = self.breaker
-        is_last = False
+        is_last = is_paused = False
         while not (is_last or sandbox.is_spent or breaker.is_open):
             reply = sandbox.ask(config)
-            is_last = reply.is_last
+            is_last, is_paused = reply.is_last, reply.is_paused
             found, bad = dialogue.read(reply.values)
             if bad:
                 self._add_one_by_one(found, answers, now_ms)
@@ -172,6 +168,7 @@ class QueueHooks:
                 breaker.note_answer()
             if reply.fault is not None and not breaker.is_open:
                 self._note_fault(answers, reply.fault, now_ms)
+        return is_paused
 
     def _add_one_by_one(self, found: list[Answer | None], answers: list[Answer | None], now_ms: int) -> None:
         """Append answers of which some are invalid, up to the one at which the breaker opens."""
@@ -189,6 +186,13 @@ class QueueHooks:
         self._faults += 1
         self._last_fault = fault
         self.breaker.note_fault(now_ms)
+        if self.breaker.is_open:
+            _log.warning(
+                "The scripts of queue %r failed several times in a row; its circuit breaker has opened: %s",
+                self._queue,
+                fault,
+                extra={"queue": self._queue},
+            )
 
 
 def _batch(

@@ -90,7 +90,7 @@ class OwnedStore(ABC, Generic[Opened]):
         """Send a heartbeat. If that fails, or another process has taken over, mark the store as failed."""
 
     def _heartbeat(self) -> None:
-        if self._tenure.is_due and not self._has_failed:
+        if self._tenure.is_due and not self._has_failed and not self._ownership.is_stuck:
             self.renew()
 
     # --------------------------------------------------------------------------------------------------------- writing

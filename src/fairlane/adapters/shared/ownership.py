@@ -10,6 +10,9 @@ Heartbeats are for politeness: a store whose owner has shown a sign of life with
 over. A commit is a heartbeat, and a thread sends others while there are no commits. If clocks are wrong or a process
 sleeps through its timeout, a store is taken over too early or too late, which costs time, never data.
 
+The thread sends no heartbeats for a process that hangs: while its event loop makes no progress, no request is answered,
+and another process had better take over. When the process wakes up, it finds the store taken.
+
 The owner checks the same timeout by its own clock. Once it has been silent for that long it asks the store before it
 answers even a read, since another process may own the store by then and have committed something newer.
 """
@@ -38,6 +41,10 @@ def _unique_owner() -> str:
     return f"{socket.gethostname()[:100]}/{os.getpid()}/{secrets.token_hex(4)}"
 
 
+def _never_stuck() -> float:
+    return 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
     """The terms on which a process owns a store.
@@ -48,12 +55,15 @@ class Ownership:
         heartbeat_timeout_ms: how long after its last heartbeat an owner is not taken over from.
         force: take over from a live owner.
         sends_heartbeats: whether a thread sends heartbeats while there are no commits.
+        stuck_s: returns for how long the process has made no progress, in seconds. The thread pauses once that takes
+            longer than the time between two heartbeats.
     """
 
     owner: str = field(default_factory=_unique_owner)
     heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS
     force: bool = False
     sends_heartbeats: bool = True
+    stuck_s: Callable[[], float] = _never_stuck
 
     def __post_init__(self) -> None:
         if not 0 < len(self.owner) <= _NAME_LENGTH_MAX or not self.owner.isprintable():
@@ -64,6 +74,11 @@ class Ownership:
             raise InvalidArgument(
                 f"heartbeat_timeout_ms must be {_TIMEOUT_MS_MIN} to {_TIMEOUT_MS_MAX}, got {self.heartbeat_timeout_ms}."
             )
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the process hangs, so that another should take over."""
+        return self.stuck_s() * 1_000 >= self.heartbeat_timeout_ms / _RENEWALS
 
     def check_free(self, *, owner: str | None, left_ms: int) -> None:
         """Raise if another live process owns the store.

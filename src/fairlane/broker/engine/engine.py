@@ -27,9 +27,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TypeVar
 
-from fairlane.broker.cycle import Cycle
+from fairlane.broker.calls import run_call
+from fairlane.broker.cycle import Cycle, O
 from fairlane.broker.disk_reserve import GROWING
 from fairlane.broker.engine.expiry import expire, remove
 from fairlane.broker.engine.life import EngineLife
@@ -37,7 +37,6 @@ from fairlane.broker.engine.replies import (
     guarded,
 )
 from fairlane.broker.engine.state import RUNNING, Event, State, after
-from fairlane.broker.hook_calls import run_call
 from fairlane.broker.measurements import COMMITS_KEPT
 from fairlane.broker.requests import Attach, Call, HandOut, Read, Submission, Waiter
 from fairlane.broker.waiting.claims import serve_claims, take_claim
@@ -55,8 +54,6 @@ from fairlane.verbs.batches import MakeClaim, Stage
 from fairlane.verbs.leases import Ack
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.verb import Reply, Request
-
-O = TypeVar("O")  # noqa: E741 - the outcome
 
 _log = logging.getLogger("fairlane.broker")
 _RETRY_MS, _RETRY_MS_MAX = 5, 1_000
@@ -91,6 +88,8 @@ class Engine(EngineLife):
         cycle = Cycle(now_ms, self.ledger.next_sequence)
         if self.state not in RUNNING:
             return cycle
+        if self.hook_calls.cycle_ns:
+            self.hook_calls.begin_cycle()
         try:
             self._run(cycle)
         except Exception as error:  # noqa: BLE001 - whatever it is, memory can't be trusted: see the theory above
@@ -110,6 +109,8 @@ class Engine(EngineLife):
         if cycle.now_ms >= self._due_ms:
             expire(self, cycle, leases_max=self.settings.cycle_events_max)
         queues, consumers.unserved = consumers.unserved, {}
+        if self.script_lines.lines:
+            self._continue_scripts(cycle)
         if self.inbox:
             self._take_requests(cycle, queues)
         if self.producers.waiting:
@@ -129,6 +130,24 @@ class Engine(EngineLife):
             housekeeper.tend(self, cycle)
         cycle.dropped, self.ledger.dropped = self.ledger.dropped, []
         self._due_ms = self.schedule.settle_events()
+
+    def _continue_scripts(self, cycle: Cycle) -> None:
+        """Go on with what waits for script time, before the requests that have come since."""
+        for work in self.script_lines.heads():
+            cycle.current = work.call
+            try:
+                if self.reserve.is_short and type(work.call.request) in GROWING:
+                    self.script_lines.remove(work)
+                    cycle.answer(work.reply, self.reserve.refusal())
+                elif work.advance(self, cycle):
+                    self.script_lines.remove(work)
+                    work.decide(self, cycle)
+            except _ApplyFailed:
+                raise
+            except Exception as error:  # noqa: BLE001 - a bug of ours: nothing was applied, so the others go on
+                self.script_lines.remove(work)
+                cycle.answer(work.reply, self._internal_error(error))
+        cycle.current = None
 
     def _take_requests(self, cycle: Cycle, queues: dict[str, None]) -> None:
         """Take requests while the cycle has capacity; the first always, whatever time has done in this cycle."""
@@ -162,7 +181,7 @@ class Engine(EngineLife):
             elif kind is MakeClaim:
                 take_claim(self, submission, cycle)
             else:
-                cycle.answer(submission.reply, run_call(self, submission, cycle))
+                run_call(self, submission, cycle)
         elif isinstance(submission, Waiter):
             if not submission.reply.done():
                 self.consumers.admit(self, submission, cycle)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairlane.broker.calls import run_call
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.hook_calls import run_call
 from fairlane.broker.requests import Call
 from fairlane.core.commands import Given, Remove, Unclaim, Unstage
 from fairlane.core.ledger import Message

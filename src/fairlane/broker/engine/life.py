@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from fairlane.broker.bodies import Bodies
+from fairlane.broker.calls import set_hooks
 from fairlane.broker.cycle import Cycle
 from fairlane.broker.disk_reserve import DiskReserve
 from fairlane.broker.engine.housekeeping import CARRY_FLOOR, Housekeeper
@@ -25,7 +26,7 @@ from fairlane.broker.engine.replies import (
     send_away_from,
 )
 from fairlane.broker.engine.state import RUNNING, Event, State, after
-from fairlane.broker.hook_calls import HookCalls, set_hooks
+from fairlane.broker.hook_calls import HookCalls
 from fairlane.broker.measurements import EngineMetrics
 from fairlane.broker.requests import Attach, AttachedConsumer, Call, NoReply, Submission
 from fairlane.broker.settings import Settings
@@ -33,6 +34,7 @@ from fairlane.broker.steady_time import BrokerTime
 from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.broker.waiting.producers import WaitingEnqueues
 from fairlane.broker.waiting.redrives import Redrives
+from fairlane.broker.waiting.script_lines import ScriptLines
 from fairlane.broker.waiting.sinks import WaitingSinks
 from fairlane.core.ledger import Ledger, Limits, Message
 from fairlane.core.schedule import Schedule
@@ -92,7 +94,8 @@ class EngineLife:
         self.hand_out_taps: list[HandOutTap] = []
         self.metrics = EngineMetrics()
         self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
-        self.hook_calls = HookCalls(hooks, entropy, self.bodies)
+        self.hook_calls = HookCalls(hooks, entropy, self.bodies, self.settings)
+        self.script_lines = ScriptLines()
         self.consumers = WaitingConsumers(self.settings)
         self.producers = WaitingEnqueues()
         self._sinks = WaitingSinks()
@@ -125,6 +128,7 @@ class EngineLife:
         self.schedule = Schedule(ledger, self.now_ms())
         self._housekeeper = Housekeeper(ledger, settings, carry_floor=self._carry_floor)
         self.redrives.stop_all()
+        self.script_lines.forget_own()
         self.state = after(self.state, Event.RECOVER)
         self._due_ms = 0
         self._undelivered.give_back(ledger, self.submit)
@@ -144,6 +148,7 @@ class EngineLife:
                 self._abdicate(error)
             self.consumers.unserved = {}
             self._refuse_inbox(error)
+            refuse_all(self.script_lines.dismiss(), error)
 
     def _abdicate(self, error: StoreFenced) -> None:
         """Give up for good: the store is for another process to serve."""
@@ -151,6 +156,7 @@ class EngineLife:
         self.state = after(self.state, Event.FENCE)
         self._fenced_by = error
         refuse_everyone(self.consumers, self.producers, self._sinks, error)
+        refuse_all(self.script_lines.dismiss(), error)
 
     def _refuse_inbox(self, error: FairlaneError) -> None:
         """Refuse the requests of callers. What the broker asks of itself stays: no caller would repeat it."""
@@ -207,7 +213,7 @@ class EngineLife:
         at_ms = min(known) if known else None
         if not self._failures:
             return at_ms
-        if self.inbox or self.consumers.unserved:
+        if self.inbox or self.consumers.unserved or self.script_lines.lines:
             return self._retry_at_ms
         return None if at_ms is None else max(at_ms, self._retry_at_ms)
 
@@ -227,9 +233,9 @@ class EngineLife:
         return self.state in RUNNING and not self._failures
 
     def has_requests(self) -> bool:
-        """Return whether a cycle is due at once: for requests, or for waiters that the last cycle could not serve."""
+        """Return whether a cycle is due at once: for requests, or for what the last cycle had no time for."""
         if not self._failures:
-            return bool(self.inbox or self.consumers.unserved)
+            return bool(self.inbox or self.consumers.unserved or self.script_lines.lines)
         return any(submission.reply is not None for submission in self.inbox)  # the broker's own requests can wait
 
     def submit(self, submission: Submission) -> None:
@@ -257,12 +263,15 @@ class EngineLife:
         """Answer everyone who waits, and take no more requests. The store is still to be closed."""
         release_everyone(self.consumers, self.producers, self._sinks)
         self.state = after(self.state, Event.CLOSE)
-        refuse_all((submission.reply for submission in self.inbox), Closed("The broker has been closed."))
+        closed = Closed("The broker has been closed.")
+        refuse_all((submission.reply for submission in self.inbox), closed)
+        refuse_all(self.script_lines.dismiss(), closed)
         self.inbox.clear()
 
     def send_away(self, error: FairlaneError) -> None:
         """Refuse everyone who waits, and hand out nothing more. What has been leased stays leased."""
         send_away(self.consumers, error)
+        refuse_all(self.script_lines.dismiss(), error)
 
     def send_away_from(self, queue: str, error: FairlaneError) -> None:
         """Refuse everyone who waits at a queue, and end its consumers. What has been leased stays leased."""

@@ -18,6 +18,7 @@ from fairlane.core.commands import Command, Given
 from fairlane.core.decide import DECIDERS
 from fairlane.core.producer import LimitedProducer
 from fairlane.errors import InvalidArgument
+from fairlane.verbs.config import TryHook
 from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.verb import Reply, Request
@@ -60,7 +61,7 @@ def submission_of(
     check = CHECKS.get(kind)
     if check is not None:
         check(request)
-    if kind in DECIDERS:
+    if kind in DECIDERS or kind is TryHook:
         if by is not None:
             check_author(by)
         return Call(request, reply, by) if producer is None else Call(request, reply, by, Given(producer=producer))

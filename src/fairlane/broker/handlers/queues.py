@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fairlane.broker.handlers.checks import check_filter, check_keys_max
 from fairlane.broker.views import queues as views
 from fairlane.model.names import REDRIVE_AT
-from fairlane.model.views import HookStatistics, HookTrial, QueueView, RedriveView
-from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion
-from fairlane.verbs.config import GetHookStatistics, TryHook
+from fairlane.model.views import HookStatistics, QueueView, RedriveView
+from fairlane.verbs.config import GetHookStatistics
 from fairlane.verbs.dead_letters import GetRedrive, ListRedrives, Redrive, RedriveList, StopRedrive
 from fairlane.verbs.queues import GetStats, InspectQueue, ListQueues, QueueList
 
@@ -70,15 +69,6 @@ def _local(redrive_id: str) -> str:
 # ---------------------------------------------------------------------------------------------------------------- hooks
 
 
-def _try_hook(engine: Engine, request: TryHook) -> HookTrial:
-    headers = dict(request.headers)
-    if request.hook == "on_enqueue":
-        asked = EnqueueQuestion(headers, request.payload_size)
-        return engine.hooks.try_on_enqueue(request.queue, request.script, asked)
-    failed = FailureQuestion(headers, "0" * 16, request.attempts, request.error)
-    return engine.hooks.try_on_failure(request.queue, request.script, failed)
-
-
 def _hook_statistics(engine: Engine, request: GetHookStatistics) -> HookStatistics:
     return engine.hooks.statistics(views.known(engine.ledger, request.queue).name)
 
@@ -91,7 +81,6 @@ READS: Final[Mapping[type, Callable[..., Any]]] = {
     GetRedrive: _get_redrive,
     ListRedrives: _redrives,
     StopRedrive: _stop_redrive,
-    TryHook: _try_hook,
     GetHookStatistics: _hook_statistics,
 }
 

@@ -319,7 +319,14 @@ def explain(
     found = schedule.explain(message, now_ms)
     reason = found.reason.value
     if reason != "eligible":
-        return explained(reason, str(found), until_ms=found.until_ms, key=found.key, throttle=found.throttle)
+        return explained(
+            reason,
+            str(found),
+            until_ms=found.until_ms,
+            key=found.key,
+            throttle=found.throttle,
+            share=found.share,
+        )
     if not waiting.waiting(queue):
         words = f"{str(found).removesuffix('.')}, but no consumer is asking for messages."
         return explained("no_consumer", words, turns=found.turns)

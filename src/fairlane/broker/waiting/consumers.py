@@ -19,9 +19,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from fairlane.broker.calls import run_call
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.hook_calls import run_call
-from fairlane.broker.requests import Attach, AttachedConsumer, Call, HandOut, Waiter
+from fairlane.broker.requests import AfterRelease, Attach, AttachedConsumer, Call, HandOut, Waiter
 from fairlane.broker.settings import Settings
 from fairlane.broker.waiting.room import ReaderRoom
 from fairlane.broker.waiting.wait_times import KeyWaitTimes
@@ -33,6 +33,7 @@ from fairlane.model.message import Receipt
 from fairlane.model.names import id_of
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.leases import LeasedMessages, Nack
+from fairlane.verbs.verb import Reply
 
 ENDS = (Acked, Returned, Dead, Removed)
 """The records after which a consumer no longer holds a message."""
@@ -95,9 +96,8 @@ class WaitingConsumers:
         consumer = asked.consumer
         if asked.is_closing:
             unseen = {delivery.id for delivery in (*consumer.unseen, *asked.unseen)}
-            _take_back(executor, consumer.queue, self.detach(consumer), unseen, cycle)
             cycle.ended.append(consumer)
-            cycle.answer(asked.reply, None)
+            _take_back(executor, consumer.queue, self.detach(consumer), unseen, cycle, asked.reply)
         elif asked.reply.done():
             return  # the caller is gone, so nothing would ever detach it
         elif consumer.queue not in executor.ledger.queues:
@@ -186,7 +186,7 @@ class WaitingConsumers:
                 room.settle()
             self._rooms.clear()
         interrupted: list[str] = []
-        for queue in [name for name in queues if name in self.lines]:
+        for queue in executor.schedule.in_order([name for name in queues if name in self.lines]):
             if cycle.handed_out >= self._cycle_events_max:
                 self.unserved[queue] = None
                 continue
@@ -353,14 +353,22 @@ class WaitingConsumers:
         self.unserved = dict.fromkeys(self.lines)
 
 
-def _take_back(executor: Executor, queue: str, receipts: list[Receipt], unseen: set[str], cycle: Cycle) -> None:
-    """Return messages that a consumer held to their queue: what it never saw is deferred, the rest has failed."""
+def _take_back(
+    executor: Executor, queue: str, receipts: list[Receipt], unseen: set[str], cycle: Cycle, reply: Reply
+) -> None:
+    """Return messages that a consumer held to their queue: what it never saw is deferred, the rest has failed.
+
+    The reply is answered when all are back: a script that decides about failures may need time.
+    """
     if queue not in executor.ledger.queues:
-        return
+        receipts = []
     untouched = [receipt for receipt in receipts if receipt.id in unseen]
     failed = [receipt for receipt in receipts if receipt.id not in unseen]
     if untouched:
         run_call(executor, Call(Nack(queue=queue, receipts=untouched, intent="defer", delay_ms=0)), cycle)
     if failed:
         error = "The consumer went away."
-        run_call(executor, Call(Nack(queue=queue, receipts=failed, error=error), given=RELEASED), cycle)
+        request = Nack(queue=queue, receipts=failed, error=error)
+        run_call(executor, Call(request, AfterRelease(reply), given=RELEASED), cycle)
+    else:
+        cycle.answer(reply, None)

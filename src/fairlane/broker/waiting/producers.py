@@ -18,9 +18,10 @@ from typing import cast
 
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Call
+from fairlane.broker.waiting.script_lines import take_new_messages
 from fairlane.core.commands import Given, Remove
 from fairlane.core.decide.enqueue import terms_if_room_helps
-from fairlane.core.decide.room import Room
+from fairlane.core.decide.room import QueueRoom
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull
 from fairlane.journal.records import Acked, Dead, QueueRemoved, QueueSet, Redriven, Removed
@@ -70,20 +71,26 @@ class WaitingEnqueues:
         self.limits: Timers[WaitingEnqueue] = Timers(lambda at_ms, one: not one.is_over and one.until_ms == at_ms)
 
     def take(self, executor: Executor, call: Call, cycle: Cycle) -> None:
-        """Decide an enqueue, or add it behind those that wait already."""
-        request, given = cast("Enqueue", call.request), call.given
+        """Decide an enqueue, now or when the queue's script has answered."""
+        request = cast("Enqueue", call.request)
+        queue = executor.ledger.queues.get(request.queue)
+        is_asked = queue is not None and queue.policy.on_enqueue is not None
+        if (is_asked or executor.script_lines.lines) and take_new_messages(executor, call, self.decide, cycle):
+            return
+        self.decide(executor, call, call.given, cycle, cycle.now_ms)
+
+    def decide(self, executor: Executor, call: Call, given: Given, cycle: Cycle, came_ms: int) -> None:
+        """Decide an enqueue that came at an instant, or add it behind those that wait already."""
+        request = cast("Enqueue", call.request)
         queue = executor.ledger.queues.get(request.queue)
         if queue is None:
             cycle.answer(call.reply, executor.execute(request, cycle, given))
             return
         policy = queue.policy
-        if policy.on_enqueue is not None:
-            about = executor.hook_calls.given_for_messages
-            given = about(executor.ledger, request.queue, request.messages, cycle.now_ms, given)
         waits = policy.backpressure == "wait" and request.wait_ms > 0
         if waits and request.queue in self.waiting and self._is_blocked(executor, request.queue, cycle):
             full = QueueFull(f"Other producers are waiting for capacity in queue {request.queue!r}.")
-            self._add(call, given, [full] * len(request.messages), cycle)
+            self._add(call, given, [full] * len(request.messages), cycle, came_ms)
             return
         if policy.backpressure in _DROPS and _may_be_full(executor.ledger, queue, request):
             outcome: Results | FairlaneError = _enqueue_dropping(executor, queue, request, given, cycle)
@@ -92,7 +99,7 @@ class WaitingEnqueues:
         if isinstance(outcome, FairlaneError):
             cycle.answer(call.reply, outcome)
         elif waits and any(isinstance(result, FULL) for result in outcome):
-            self._add(call, given, outcome, cycle)
+            self._add(call, given, outcome, cycle, came_ms)
         elif call.reply is not None:
             cycle.answers.append((call.reply, _answer(outcome)))
 
@@ -103,9 +110,10 @@ class WaitingEnqueues:
         self.retry(executor, cycle)
         return any(_blocks(one) for one in self.waiting.get(queue, ()))
 
-    def _add(self, call: Call, given: Given, results: Results, cycle: Cycle) -> None:
+    def _add(self, call: Call, given: Given, results: Results, cycle: Cycle, came_ms: int) -> None:
         request = cast("Enqueue", call.request)
-        one = WaitingEnqueue(request, call.reply, given, results, cycle.now_ms + request.wait_ms, cycle)
+        until_ms = max(cycle.now_ms, came_ms + request.wait_ms)
+        one = WaitingEnqueue(request, call.reply, given, results, until_ms, cycle)
         self.limits.push(one.until_ms, one)
         self.waiting.setdefault(request.queue, []).append(one)
 
@@ -211,7 +219,7 @@ def _enqueue_dropping(executor: Executor, queue: Queue, request: Enqueue, given:
 def _make_room(executor: Executor, queue: Queue, newcomer: Item, size: int, cycle: Cycle) -> None:
     """Drop waiting messages until one more fits, or until only messages are left that may not be dropped for it."""
     policy = _DROPS[queue.policy.backpressure]
-    while (refusal := Room(executor.ledger, queue).take(newcomer.key, size)) is not None:
+    while (refusal := QueueRoom(executor.ledger, queue).take(newcomer.key, size)) is not None:
         key = newcomer.key if isinstance(refusal, KeyFull) else None
         victim = executor.schedule.victim(queue.name, cast("Message", newcomer), policy, key=key)
         if victim is None:

@@ -12,9 +12,10 @@ from typing import Literal
 
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.core.commands import MoveDeadLetters
-from fairlane.core.decide.room import Room
+from fairlane.core.decide.room import QueueRoom
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import FairlaneError, InvalidArgument, NotADlq, QueueNotFound, RedriveNotFound
+from fairlane.model.answers import EnqueueAnswer
 from fairlane.model.message import PRIORITY_NAMES, NewMessage, canonical
 from fairlane.model.names import DLQ_SUFFIX, is_dlq, number_of
 from fairlane.model.views import DeadLetterFilter, RedriveView
@@ -209,10 +210,15 @@ class Redrives:
         present = [dlq.messages[number] for number in job.waiting if number in dlq.messages]
         waiting = [message for message in present if not message.token]
         messages = self._chosen(job, executor.ledger, target, waiting, cycle.now_ms)
+        questions, answers = _questions(executor, messages), None
+        if target.policy.on_enqueue is not None:
+            answers = executor.hook_calls.ask_on_enqueue(target.name, questions, cycle.now_ms)
+            if answers is not None:  # those for which the script had no time move in a later step
+                messages, questions = messages[: len(answers)], questions[: len(answers)]
         chosen = {message.number for message in messages}
         job.waiting = [message.number for message in waiting if message.number not in chosen]
         if messages:
-            outcome = executor.execute(_command(executor, job, target, messages, cycle.now_ms), cycle)
+            outcome = executor.execute(_command(job, target, messages, questions, answers), cycle)
             if isinstance(outcome, FairlaneError):
                 job.end("failed", cycle.now_ms, str(outcome))
                 return
@@ -229,7 +235,7 @@ class Redrives:
         most = _MOVE
         if job.rate is not None:
             most = min(most, int(job.rate * (now_ms - job.started_ms) / 1000) + 1 - job.moved)
-        room = Room(ledger, target)
+        room = QueueRoom(ledger, target)
         fitting = (message for message in waiting if room.take_in_queue(message.key, message.size) is None)
         return list(islice(fitting, max(0, most)))
 
@@ -241,24 +247,31 @@ class Redrives:
         return max(1, min(due_ms - now_ms, _PAUSE_MS))
 
 
-def _command(executor: Executor, job: _Job, target: Queue, messages: list[Message], now_ms: int) -> MoveDeadLetters:
+def _questions(executor: Executor, messages: list[Message]) -> list[EnqueueQuestion]:
+    """Return what is known of dead letters that go through the enqueue flow of their queue again."""
+    bodies = executor.bodies.read(messages)
+    return [EnqueueQuestion(headers, message.size) for message, (headers, _, _) in zip(messages, bodies, strict=True)]
+
+
+def _command(
+    job: _Job,
+    target: Queue,
+    messages: list[Message],
+    questions: list[EnqueueQuestion],
+    answers: list[EnqueueAnswer | None] | None,
+) -> MoveDeadLetters:
     """Return the command that lets dead letters go through the enqueue flow of their queue."""
-    all_headers = [headers for headers, _, _ in executor.bodies.read(messages)]
     prefix = f"{target.name}/"
     news = [
         NewMessage(
-            headers=headers,
+            headers=question.headers,
             fairness_key=message.key,
             weight=message.weight or None,
             cost=message.cost,
             priority=PRIORITY_NAMES[message.priority],
             throttles=tuple(name.removeprefix(prefix) for name in message.throttles),
         )
-        for message, headers in zip(messages, all_headers, strict=True)
+        for message, question in zip(messages, questions, strict=True)
     ]
-    questions = [EnqueueQuestion(headers, message.size) for message, headers in zip(messages, all_headers, strict=True)]
-    answers = None
-    if target.policy.on_enqueue is not None:
-        answers = executor.hook_calls.hooks.on_enqueue(target.name, questions, now_ms)
     numbers = [message.number for message in messages]
     return MoveDeadLetters(queue=job.queue, numbers=numbers, messages=news, answers=answers, by=job.by)

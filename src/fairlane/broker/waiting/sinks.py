@@ -11,6 +11,7 @@ from typing import cast
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Call
 from fairlane.broker.waiting.producers import FULL, MAKES_ROOM
+from fairlane.broker.waiting.script_lines import take_new_messages
 from fairlane.core.commands import Given
 from fairlane.errors import FairlaneError, KeyFull
 from fairlane.scheduler.timers import Timers
@@ -43,16 +44,20 @@ class WaitingSinks:
         self.limits: Timers[WaitingStage] = Timers(lambda at_ms, one: not one.is_over and one.until_ms == at_ms)
 
     def take(self, executor: Executor, call: Call, cycle: Cycle) -> None:
-        """Decide a request, or add it behind those that wait already."""
+        """Decide a request, now or when the queue's script has answered."""
+        if not take_new_messages(executor, call, self.decide, cycle):
+            self.decide(executor, call, call.given, cycle, cycle.now_ms)
+
+    def decide(self, executor: Executor, call: Call, given: Given, cycle: Cycle, came_ms: int) -> None:
+        """Decide a request that came at an instant, or add it behind those that wait already."""
         request = cast("Stage", call.request)
         queue = executor.ledger.queues.get(request.queue)
-        about = executor.hook_calls.given_for_messages
-        given = about(executor.ledger, request.queue, request.messages, cycle.now_ms, call.given)
         waits = queue is not None and queue.policy.backpressure == "wait" and request.wait_ms > 0
         ahead = self._ahead(request.queue) if waits else None
         outcome = ahead.refusal if ahead is not None else executor.execute(request, cycle, given)
         if waits and isinstance(outcome, FULL):
-            one = WaitingStage(request, call.reply, given, outcome, cycle.now_ms + request.wait_ms)
+            until_ms = max(cycle.now_ms, came_ms + request.wait_ms)
+            one = WaitingStage(request, call.reply, given, outcome, until_ms)
             self.limits.push(one.until_ms, one)
             self.waiting.append(one)
         else:

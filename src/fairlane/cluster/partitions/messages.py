@@ -50,7 +50,7 @@ from fairlane.wire.spread import (
 
 async def _enqueue(whole: WholeQueue, request: Enqueue) -> EnqueueResults:
     """Enqueue each message where its fairness key belongs, in order within each partition."""
-    places = whole.gateway.keys.places(whole.queue, request.messages, whole.split.partitions)
+    places = await whole.gateway.keys.places(whole.queue, request.messages, whole.split.partitions)
     answer: EnqueueResults = await _spread(whole, request, enqueue_pieces(request, places))
     gone = [row for row, result in enumerate(answer.results) if result.error is not None and _is_gone(result.error)]
     if not gone or whole.gateway.split_of(whole.queue) == whole.split:

@@ -131,4 +131,5 @@ def hook_statistics(parts: Sequence[HookStatistics]) -> HookStatistics:
         **_sums(parts, "calls", "faults", "bypassed", "elapsed_us", "trips"),
         is_open=any(part.is_open for part in parts),
         last_fault=next((part.last_fault for part in parts if part.last_fault is not None), None),
+        open_by=next((part.open_by for part in parts if part.open_by is not None), None),
     )

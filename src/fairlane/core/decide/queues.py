@@ -9,6 +9,7 @@ from fairlane.core.checks import is_text, key_fault, text_fault
 from fairlane.core.commands import DeleteEmptyQueue, Given
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Queue
+from fairlane.core.throttling import THROTTLE_WEIGHT_PREFIX
 from fairlane.errors import FairlaneError, InvalidArgument, QueueExists
 from fairlane.journal.records import AnyRecord, ConfigSet, QueuePaused, QueueRemoved, QueueSet, Removed
 from fairlane.model import limits
@@ -31,6 +32,11 @@ from fairlane.verbs.verb import Done
 THROTTLE_PREFIX = "throttle:"
 WEIGHT_PREFIX = "weight:"
 CAP_PREFIX = "cap:"
+_WHOLE_SETTINGS = (
+    (WEIGHT_PREFIX, 1, limits.WEIGHT_MAX),
+    (CAP_PREFIX, 0, limits.CAP_MAX),
+    (THROTTLE_WEIGHT_PREFIX, 1, limits.WEIGHT_MAX),
+)
 _RATE_LEAST = 1e-6
 _NUMBER_MOST = 1e9
 
@@ -155,9 +161,9 @@ def value_fault(key: str, value: object) -> str | None:
         return f"A config value is a text of at most {limits.CONFIG_VALUE_LENGTH_MAX} characters."
     if key.startswith(THROTTLE_PREFIX):
         return _throttle_fault(key, value)
-    for prefix, least, most in ((WEIGHT_PREFIX, 1, limits.WEIGHT_MAX), (CAP_PREFIX, 0, limits.CAP_MAX)):
+    for prefix, least, most in _WHOLE_SETTINGS:
         if key.startswith(prefix):
-            return _key_setting_fault(key, value, least=least, most=most)
+            return _whole_setting_fault(key, value, least=least, most=most)
     return None
 
 
@@ -178,9 +184,11 @@ def _throttle_fault(key: str, value: str) -> str | None:
     return None
 
 
-def _key_setting_fault(key: str, value: str, *, least: int, most: int) -> str | None:
+def _whole_setting_fault(key: str, value: str, *, least: int, most: int) -> str | None:
     parts = key.split(":", 2)
     if len(parts) != 3 or not all(parts):  # noqa: PLR2004 - the three parts named in the text
+        if key.startswith(THROTTLE_WEIGHT_PREFIX):
+            return f"The weight of a queue in a throttle is named {parts[0]}:QUEUE:THROTTLE, not {key!r}."
         return f"A setting of a fairness key is named {parts[0]}:QUEUE:KEY, not {key!r}."
     try:
         number = int(value)

@@ -42,7 +42,7 @@ export function hooksPage(app, watched) {
       show();
       const counts = await call("queues/hook/statistics", { queue: name });
       const fault = counts.last_fault ? ` Last fault: ${counts.last_fault}` : "";
-      setText(counted, `Since the server started: ${number(counts.calls)} calls, ${number(counts.faults)} faults, ${number(counts.bypassed)} bypassed while the circuit breaker was open${counts.is_open ? " (open now)" : ""}.${fault}`);
+      setText(counted, `Since the server started: ${number(counts.calls)} calls, ${number(counts.faults)} faults, ${number(counts.bypassed)} bypassed while the circuit breaker was open${counts.is_open ? ` (open now, by ${counts.open_by})` : ""}, ${number(Math.round(counts.elapsed_us / 1000))} ms of script time.${fault}`);
     });
   }
 

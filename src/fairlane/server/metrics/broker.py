@@ -27,6 +27,12 @@ def _store_families(measured: BrokerMetrics) -> Iterator[Family]:
     singles: tuple[tuple[str, Kind, str, float], ...] = (
         ("fairlane_commits_total", "counter", "Commits to the store.", engine.commit_s.count),
         ("fairlane_commit_failures_total", "counter", "Failed commits.", engine.failures),
+        (
+            "fairlane_internal_errors_total",
+            "counter",
+            "Requests refused because of a bug in the broker; each is in the log.",
+            engine.internal_errors,
+        ),
         ("fairlane_recoveries_total", "counter", "Recoveries, including the one at startup.", engine.recoveries),
         ("fairlane_recovery_seconds", "gauge", "Duration of the last recovery.", engine.recovery_s),
         (

@@ -16,7 +16,7 @@ from fairlane.gateway.protocol import Observed
 from fairlane.model.message import Key
 from fairlane.model.names import is_dlq
 from fairlane.model.views import QueueView
-from fairlane.server.connections import Connections
+from fairlane.server.connections import REASONS, Connections
 from fairlane.server.metrics.broker import broker_families
 from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.families import (
@@ -31,6 +31,7 @@ from fairlane.server.metrics.families import (
 )
 from fairlane.server.metrics.fold import MetricsFold, QueueCounts
 from fairlane.server.metrics.keys import CONSIDERED_MAX, KeyLabels, KeyRow
+from fairlane.server.watchdog import Watchdog
 
 QUEUES_MAX: Final = 200
 KEYS_MAX: Final = 10
@@ -54,8 +55,11 @@ _QUEUE_GAUGES: Final = (
 class Metrics:
     """Everything a server counts for metrics, except the calls of its interfaces."""
 
-    def __init__(self, broker: Observed, *, queues_max: int = QUEUES_MAX, keys_max: int = KEYS_MAX) -> None:
+    def __init__(
+        self, broker: Observed, *, watchdog: Watchdog, queues_max: int = QUEUES_MAX, keys_max: int = KEYS_MAX
+    ) -> None:
         self._broker = broker
+        self._watchdog = watchdog
         self._queues_max = queues_max
         self._keys_max = keys_max
         self._labels: dict[str, KeyLabels] = {}
@@ -79,6 +83,7 @@ class Metrics:
             *_call_families(counts),
             *_connection_families(connections),
             *broker_families(broker.measured()),
+            *_loop_families(self._watchdog),
             *_queue_families(queues, self._queues_max, broker.now_ms()),
             *_record_families(self.fold.queues, self._exemplars),
             *_key_families(rows, self._labels),
@@ -107,6 +112,23 @@ class Metrics:
         return found
 
 
+def _loop_families(watchdog: Watchdog) -> Iterator[Family]:
+    stalls = {(cause,): count for cause, count in watchdog.stalls.items()}
+    yield Family(
+        "fairlane_loop_stalls_total",
+        "counter",
+        "Times the event loop was blocked for more than 50 ms, by cause.",
+        labelled(("cause",), stalls),
+    )
+    seconds = {(cause,): took_s for cause, took_s in watchdog.stalled_s.items()}
+    yield Family(
+        "fairlane_loop_stalled_seconds_total", "counter", "Duration of these stalls.", labelled(("cause",), seconds)
+    )
+    yield Family(
+        "fairlane_loop_longest_stall_seconds", "gauge", "The longest of these stalls.", single(watchdog.longest_s)
+    )
+
+
 def _call_families(counts: CallCounts) -> Iterator[Family]:
     yield Family(
         "fairlane_info", "gauge", "Always 1; the label has the version.", [Sample((("version", __version__),), 1)]
@@ -128,7 +150,7 @@ def _call_families(counts: CallCounts) -> Iterator[Family]:
 def _connection_families(connections: Connections) -> Iterator[Family]:
     description = "Open connections over HTTP and the stream."
     yield Family("fairlane_connections", "gauge", description, single(len(connections)))
-    closed = {(reason,): count for reason, count in connections.closed.items()}
+    closed = {(reason,): connections.closed[reason] for reason in REASONS}
     description = "Connections that the server refused or closed, by reason."
     yield Family("fairlane_connections_closed_total", "counter", description, labelled(("reason",), closed))
 

@@ -133,7 +133,7 @@ class ReplayedQueues:
             self.reap(known)  # a kernel that is replaced takes its notes along
         if isinstance(adjusted, QueueRemoved) and known is not None:
             for message in known.kernel.waiting_items():
-                self.remove(message)
+                self.remove(message, now_ms)
         self._follow(adjusted, now_ms)
 
     def _create(self, record: QueueSet, now_ms: int, slots: list[tuple[int, int]]) -> None:
@@ -167,10 +167,10 @@ class ReplayedQueues:
 
     # ------------------------------------------------------------------------------------------------- messages
 
-    def remove(self, message: ReplayedMessage) -> None:
+    def remove(self, message: ReplayedMessage, now_ms: int) -> None:
         """Take a message out, if it waits."""
         if message.lane is not None:
-            self.all[message.queue].kernel.cancel(message)
+            self.all[message.queue].kernel.cancel(message, now_ms)
             self.removed.append(message.number)
 
     def reap(self, queue: ReplayedQueue, now_ms: int | None = None) -> None:

@@ -49,7 +49,7 @@ def _terms(rows: list[Row]) -> records.Terms:
 
 def _leased(sequence: int, queue: str, rows: list[Row]) -> records.Leased:
     told = rows[0]["value"]
-    moves = [(move[0], move[1], move[2]) for move in json.loads(told)] if told else None
+    moves = [(move[0], move[1], move[2], move[3]) for move in json.loads(told)] if told else None
     picking = records.Picking(rows[0]["asked"] or len(rows), moves=moves)
     return records.Leased(sequence, queue, _numbers(rows), 0, None, picking)
 

@@ -133,11 +133,11 @@ class _Reproducer:
             return
         if isinstance(record, journal.QueueRemoved) and known is not None:
             for message in [message for message in self._alive.values() if message.queue == known.number]:
-                self._forget(message)
+                self._forget(message, at_ms)
         self._queues.change(record, at_ms)
 
-    def _forget(self, message: ReplayedMessage) -> None:
-        self._queues.remove(message)
+    def _forget(self, message: ReplayedMessage, at_ms: int) -> None:
+        self._queues.remove(message, at_ms)
         del self._alive[message.number]
         self._leased.pop(message.number, None)
 
@@ -168,7 +168,7 @@ class _Reproducer:
             costs = dict(zip(record.numbers, record.costs, strict=True))
             queue.schedule.settle(known, [costs[message.number] for message in known])
         for message in known:
-            self._forget(message)
+            self._forget(message, at_ms)
 
     def returned(self, queue: ReplayedQueue, record: journal.Returned, at_ms: int) -> None:
         """End leases, and offer the messages again."""
@@ -187,7 +187,7 @@ class _Reproducer:
         if record.ended is not None:
             queue.schedule.release(known, at_ms)
         else:
-            queue.schedule.cancel(known)
+            queue.schedule.cancel(known, at_ms)
         dlq = self._queues.get(dlq_of(record.queue))
         self._rejoin(record, known, at_ms)
         for message in known:
@@ -201,7 +201,7 @@ class _Reproducer:
         """Take messages out."""
         self._expire(queue, record.reason, at_ms)
         for message in self._known(record):
-            self._forget(message)
+            self._forget(message, at_ms)
 
     def redriven(self, queue: ReplayedQueue, record: journal.Redriven, at_ms: int) -> None:
         """Move dead letters to a queue, on new terms."""
@@ -211,7 +211,7 @@ class _Reproducer:
             message = self._alive.get(number)
             if message is None or target is None:
                 continue
-            queue.schedule.cancel([message])
+            queue.schedule.cancel([message], at_ms)
             message.set_terms(terms, cap)
             message.queue, message.joined, message.since_ms = target.number, at, at_ms
             moved.append(message)
@@ -281,7 +281,7 @@ class _Reproducer:
         right = {message.number for message in picked}
         for message in self._known(record):
             if message.number not in right:
-                queue.kernel.cancel(message)
+                queue.kernel.cancel(message, at_ms)
                 queue.kernel.occupy(message.key)
 
 
@@ -302,10 +302,15 @@ def _moves(records: list[tuple[int, AnyRecord]]) -> list[tuple[int, int, int, st
     """Return what leases tell of the time before them: sequence, instant, messages requested in vain, and queue."""
     moves = [
         # A request in vain ends a hand-out; before one, at the same instant, it would have found something.
-        (sequence + (sequence == record.sequence and at_ms == now_ms and asked > 0), at_ms, asked, record.queue)
+        (
+            sequence + (not queue and sequence == record.sequence and at_ms == now_ms and asked > 0),
+            at_ms,
+            asked,
+            queue or record.queue,
+        )
         for now_ms, record in records
         if isinstance(record, journal.Leased) and record.picking is not None
-        for sequence, at_ms, asked in record.picking.moves or ()
+        for sequence, at_ms, asked, queue in record.picking.moves or ()
     ]
     return sorted(moves, key=lambda move: move[:2])
 

@@ -124,7 +124,7 @@ class Player:
             if end > at:
                 self._offer(items[at:end], now_ms)
             if change.record is None:
-                replayed.remove(items[change.part])
+                replayed.remove(items[change.part], now_ms)
             elif not isinstance(change.record, Opened):
                 replayed.change(change.record, now_ms)
             elif self._come:  # before any message it means nothing

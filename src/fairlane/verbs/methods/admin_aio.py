@@ -119,7 +119,7 @@ class AsyncAdminVerbs(AsyncVerbs):
         """Set a config value, or with None remove it. It takes effect at once on everything that waits.
 
         ``throttle:NAME:rate`` and ``throttle:NAME:burst`` set throttles; ``weight:QUEUE:KEY`` and ``cap:QUEUE:KEY`` set
-        weights and caps of fairness keys. All other values are for hooks.
+        weights and caps of fairness keys. Hooks read those under ``queue:QUEUE:`` and ``public:``.
 
         Raises:
             InvalidArgument: nothing was changed.

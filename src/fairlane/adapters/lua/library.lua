@@ -1,17 +1,11 @@
-"""The first half of the prelude: the limits of a call, and the functions that a script may use.
+-- The first half of the prelude: the limits of a call, and the functions that a script may use.
+--
+-- It is an allow-list: a function that is not named here does not exist for a script. Functions of Lua's own libraries
+-- are made safe: none takes or produces much more than 64 KiB, runs long without checking the clock, shows an address,
+-- or can be replaced. See prelude.py for how the parts work together.
 
-It is an allow-list: a function that is not named here does not exist for a script. Functions of Lua's own libraries are
-made safe: none takes or produces much more than 64 KiB, runs long without checking the clock, shows an address, or can
-be replaced. See ``prelude`` for how the parts work together.
-"""
-
-from __future__ import annotations
-
-from typing import Final
-
-LIBRARY: Final = r"""
-local limit_s, queue_name, hook_name = ...
-local base, clock, sethook = _G, os.clock, debug.sethook
+local limit_s, queue_name, hook_name, clock = ...
+local base, sethook, dump = _G, debug.sethook, string.dump
 local error, getmetatable, load, next, pcall, select, setmetatable, tonumber, tostring, type =
   error, getmetatable, load, next, pcall, select, setmetatable, tonumber, tostring, type
 local math, string, table, utf8, heap = math, string, table, utf8, collectgarbage
@@ -25,7 +19,9 @@ local STEPS_MAX = 5e6           -- steps a search may take, at worst: about 10 m
 local STEPS_FREE = 5000         -- steps that need no check of the clock
 local LIST_MAX = 4096           -- entries a table function moves
 local NUMBER_TEXT_MAX = 128     -- bytes of a string that is read as a number
+local COUNT, COUNT_FINE = 100, 20   -- instructions between two checks
 local HEAP_SMALL_KB = 256       -- below this no single instruction takes long
+local HEAP_LARGE_KB = 512       -- from here on a few instructions may take long: check more often
 local LOOKS_FREE = 4            -- checks with a small heap that don't read the clock
 local CONFIG_KEYS_MAX = 32      -- config keys that one message may read
 local CONFIG_KEY_MAX = 2048     -- bytes; the host has a limit in characters
@@ -33,6 +29,9 @@ local CONFIG_KEY_MAX = 2048     -- bytes; the host has a limit in characters
 -- Limits ------------------------------------------------------------------------------------------------------------
 
 local armed, looks, deadline, stopped = false, 0, nil, nil
+local has_looked, is_fine = false, false
+
+-- The time of a message starts with its call: run sets the deadline before it arms these checks.
 
 local function stop(why)
   stopped, armed = why, false
@@ -41,19 +40,23 @@ end
 
 local function look()
   if not armed then return end
-  if deadline == nil then
-    deadline = clock() + limit_s
-  elseif clock() > deadline then
-    stop("late")
-  end
+  has_looked = true
+  if clock() > deadline then stop("late") end
 end
 
-local function tick()
-  if looks < LOOKS_FREE and heap("count") < HEAP_SMALL_KB then
-    looks = looks + 1
-  else
-    look()
+local tick
+function tick()
+  local kilobytes = heap("count")
+  if kilobytes < HEAP_SMALL_KB then
+    if looks < LOOKS_FREE then
+      looks = looks + 1
+      return
+    end
+  elseif kilobytes >= HEAP_LARGE_KB and not is_fine then
+    is_fine = true
+    sethook(tick, "", COUNT_FINE)
   end
+  look()
 end
 
 local function settle(ok, problem, ...)
@@ -75,7 +78,19 @@ local function text(s, name)
   if kind == "number" then return tostring(s) end
   if kind ~= "string" then error(name .. " takes a string, not a " .. kind, 3) end
   if #s > TEXT_MAX then error(name .. ": the string is longer than 64 KiB", 3) end
+  if #s > STEPS_FREE then look() end
   return s
+end
+
+-- No string that a script can reach has a zero byte: Lua compares strings piece by piece between those, and comparing
+-- two strings of nothing else takes 10 ms per MiB. So they enter neither with messages nor by these functions.
+local function zero_free(s, name)
+  if find(s, "\0", 1, true) then error(name .. ": strings can't contain a zero byte", 3) end
+  return s
+end
+
+local function without_zero(name, f)
+  return function(...) return zero_free(f(...), name) end
 end
 
 local function safe_tonumber(value, ...)
@@ -196,7 +211,7 @@ local function safe_format(pattern, ...)
     end
   end
   if size > TEXT_MAX then error("format: the strings are longer than 64 KiB", 2) end
-  return format(pattern, unpack(values, 1, count))
+  return zero_free(format(pattern, unpack(values, 1, count)), "format")
 end
 
 -- Tables ------------------------------------------------------------------------------------------------------------
@@ -256,7 +271,6 @@ local function get(key)
     if #key > CONFIG_KEY_MAX then return nil end
     if waits >= CONFIG_KEYS_MAX then error("reads more than 32 configuration keys for one message", 2) end
     needed = key
-    if deadline == nil then deadline = clock() + limit_s end
     stop("config")
   end
   return value or nil
@@ -278,7 +292,8 @@ local function pick(library, names)
   return picked
 end
 
-local strings = pick(string, "byte char len sub")
+local strings = pick(string, "byte len sub")
+strings.char = without_zero("char", string.char)
 strings.lower, strings.upper = capped("lower", string.lower), capped("upper", string.upper)
 strings.reverse, strings.rep, strings.format = capped("reverse", string.reverse), safe_rep, safe_format
 strings.find, strings.match, strings.gmatch, strings.gsub = safe_find, safe_match, safe_gmatch, safe_gsub
@@ -317,7 +332,7 @@ kept.string, kept.math = locked(strings), locked(numbers)
 kept.table = locked({
   concat = safe_concat, insert = safe_insert, pack = table.pack, remove = safe_remove, unpack = safe_unpack,
 })
-kept.utf8 = locked({ char = utf8.char, len = capped("utf8.len", utf8.len) })
+kept.utf8 = locked({ char = without_zero("utf8.char", utf8.char), len = capped("utf8.len", utf8.len) })
 kept.fairlane = locked({ get = get })
 kept.fila = kept.fairlane                          -- a script written for Fila runs unchanged
 
@@ -325,4 +340,3 @@ local environment = setmetatable({}, { __index = kept, __metatable = false })
 kept._G = environment
 
 for name in next, base do base[name] = nil end     -- unused from here on; an allow-list leaves nothing behind
-"""

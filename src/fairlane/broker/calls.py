@@ -1,0 +1,210 @@
+"""How requests are decided that have no module of their own: what they need from scripts first, then the decision."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from fairlane.broker.cycle import Cycle, Executor
+from fairlane.broker.hook_calls import Enquiry
+from fairlane.broker.requests import Call
+from fairlane.broker.waiting.script_lines import CHANGES, HookedRequest, ScriptWork, about_queues
+from fairlane.core.commands import DeleteEmptyQueue, Given
+from fairlane.core.ledger import Ledger
+from fairlane.errors import FairlaneError, HookInvalid, InvalidArgument, QueueNotFound
+from fairlane.model.names import dlq_of
+from fairlane.model.policy import QueuePolicy, policy_from
+from fairlane.model.views import HookTrial
+from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion, Hooks
+from fairlane.verbs.config import TryHook
+from fairlane.verbs.leases import Forward, Nack
+from fairlane.verbs.queues import CreateQueue, DeleteQueue, UpdateQueue
+
+_log = logging.getLogger("fairlane.broker")
+_SAMPLE_ID = "0" * 16
+
+
+def run_call(executor: Executor, call: Call, cycle: Cycle) -> None:
+    """Decide a request and answer it, now or when the scripts that it needs have had the time."""
+    request = call.request
+    if isinstance(request, Nack):
+        _take_nack(executor, call, request, cycle)
+    elif isinstance(request, Forward):
+        _take_forward(executor, call, request, cycle)
+    elif isinstance(request, (CreateQueue, UpdateQueue)):
+        executor.script_lines.take(executor, QueueChange(call), cycle)
+    elif isinstance(request, TryHook):
+        executor.script_lines.take(executor, Trial(call), cycle)
+    else:
+        _decide(executor, call, call.given, cycle, cycle.now_ms)
+
+
+def _decide(executor: Executor, call: Call, given: Given, cycle: Cycle, _came_ms: int) -> None:
+    request = call.request
+    outcome: object = executor.execute(request, cycle, _signed(call, given))
+    if isinstance(request, (DeleteQueue, DeleteEmptyQueue)) and outcome and not isinstance(outcome, FairlaneError):
+        for name in (request.queue, dlq_of(request.queue)):
+            executor.hook_calls.hooks.remove(name)
+            executor.consumers.dismiss_deleted(name, cycle)
+    cycle.answer(call.reply, outcome)
+
+
+def _signed(call: Call, given: Given) -> Given:
+    return given if call.by is None else replace(given, by=call.by)
+
+
+# ------------------------------------------------------------------------------------------------ messages and attempts
+
+
+def _take_nack(executor: Executor, call: Call, request: Nack, cycle: Cycle) -> None:
+    """Roll the dice for the jitter of retries, and ask ``on_failure`` about each failed attempt."""
+    given, calls = call.given, executor.hook_calls
+    if request.intent == "failure":
+        given = replace(given, dice=calls.dice(request))
+        queue = executor.ledger.queues.get(request.queue)
+        if queue is not None and queue.policy.on_failure is not None:
+            work = HookedRequest(
+                call,
+                lines=(("on_failure", request.queue),),
+                enquire=lambda later: _about_failures(later, request),
+                assemble=lambda found: found[0].given(given) if found else given,
+                decide=_decide,
+                came_ms=cycle.now_ms,
+            )
+            executor.script_lines.take(executor, work, cycle)
+            return
+    _decide(executor, call, given, cycle, cycle.now_ms)
+
+
+def _about_failures(executor: Executor, request: Nack) -> list[Enquiry]:
+    queue = executor.ledger.queues.get(request.queue)
+    enquiry = None if queue is None else executor.hook_calls.about_failures(executor.ledger, queue, request)
+    return [] if enquiry is None else [enquiry]
+
+
+def _take_forward(executor: Executor, call: Call, request: Forward, cycle: Cycle) -> None:
+    """Ask ``on_enqueue`` of each queue that messages go to."""
+
+    def assemble(enquiries: Sequence[Enquiry]) -> Given:
+        answered = {enquiry.queue: enquiry.given(call.given) for enquiry in enquiries}
+        return replace(call.given, parts=dict.fromkeys(request.messages, call.given) | answered)
+
+    work = HookedRequest(
+        call,
+        lines=[("on_enqueue", queue) for queue in request.messages],
+        enquire=lambda later: about_queues(later, request.messages),
+        assemble=assemble,
+        decide=_decide,
+        came_ms=cycle.now_ms,
+    )
+    executor.script_lines.take(executor, work, cycle)
+
+
+# --------------------------------------------------------------------------------------------------------------- queues
+
+
+class QueueChange(ScriptWork):
+    """A queue that is created or changed: its scripts are compiled first, which takes script time too."""
+
+    __slots__ = ("_fault", "_name", "_policy", "call", "lines")
+
+    def __init__(self, call: Call) -> None:
+        request = cast("CreateQueue | UpdateQueue", call.request)
+        self.call = call
+        # Messages for a queue that is yet to be created wait for it. Those for one that is changed go on, and a change
+        # that ends a slow script does not wait for the messages that the script holds up.
+        self._name = str(request.queue)  # a program may pass anything; the decision refuses it
+        self.lines = (CHANGES, ("on_enqueue", self._name)) if isinstance(request, CreateQueue) else (CHANGES,)
+        self._policy: QueuePolicy | None = None
+        self._fault: FairlaneError | None = None
+
+    def advance(self, executor: Executor, cycle: Cycle) -> bool:
+        """Check the scripts of the new policy."""
+        del cycle
+        request = cast("CreateQueue | UpdateQueue", self.call.request)
+        policy = request.policy if isinstance(request, CreateQueue) else _updated(executor.ledger, request)
+        if isinstance(policy, FairlaneError):
+            self._fault = policy
+            return True
+        self._policy = policy
+        if policy.on_enqueue is None and policy.on_failure is None:
+            return True
+        calls = executor.hook_calls
+        if calls.left_ns(self._name) <= 0:
+            return False
+        before_ns = calls.hooks.spent_ns
+        fault = calls.hooks.check(on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
+        calls.charge(self._name, calls.hooks.spent_ns - before_ns)
+        if fault is not None:
+            self._fault = HookInvalid(f"A script of queue {request.queue!r} can't be used: {fault}")
+        return True
+
+    def decide(self, executor: Executor, cycle: Cycle) -> None:
+        """Create or change the queue, unless a script of it can't be used."""
+        call, policy = self.call, self._policy
+        request = cast("CreateQueue | UpdateQueue", call.request)
+        if self._fault is not None or policy is None:
+            cycle.answer(call.reply, self._fault)
+            return
+        given = call.given if isinstance(request, CreateQueue) else replace(call.given, policy=policy)
+        outcome: object = executor.execute(request, cycle, _signed(call, given))
+        if not isinstance(outcome, FairlaneError):
+            hooks = executor.hook_calls.hooks
+            hooks.set(request.queue, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
+        cycle.answer(call.reply, outcome)
+
+
+def _updated(ledger: Ledger, request: UpdateQueue) -> QueuePolicy | FairlaneError:
+    """Return the present policy with the fields of a request changed, or why that is not possible."""
+    queue = ledger.queues.get(request.queue)
+    if queue is None:
+        return QueueNotFound(f"There is no queue {request.queue!r:.150}.")
+    try:
+        return policy_from(dict(request.policy), base=queue.policy)
+    except ValueError as error:
+        return InvalidArgument(str(error))
+
+
+def set_hooks(hooks: Hooks, queue: str, policy: QueuePolicy) -> None:
+    """Set the scripts of a recovered queue, unless this version of the broker can't use them any more."""
+    if hooks.check(on_enqueue=policy.on_enqueue, on_failure=policy.on_failure) is None:
+        hooks.set(queue, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
+    else:
+        _log.warning("The scripts of queue %r can't be used any more; its declared keys apply.", queue)
+
+
+# --------------------------------------------------------------------------------------------------------------- trials
+
+
+class Trial(ScriptWork):
+    """A script that is tried on a sample: it takes script time, and changes nothing."""
+
+    __slots__ = ("_trial", "call", "lines")
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.lines = (("trials", cast("TryHook", call.request).queue),)
+        self._trial: HookTrial | None = None
+
+    def advance(self, executor: Executor, cycle: Cycle) -> bool:
+        """Run the script."""
+        del cycle
+        request, calls = cast("TryHook", self.call.request), executor.hook_calls
+        if calls.left_ns(request.queue) <= 0:
+            return False
+        before_ns, headers = calls.hooks.spent_ns, dict(request.headers)
+        if request.hook == "on_enqueue":
+            asked = EnqueueQuestion(headers, request.payload_size)
+            self._trial = calls.hooks.try_on_enqueue(request.queue, request.script, asked)
+        else:
+            failed = FailureQuestion(headers, _SAMPLE_ID, request.attempts, request.error)
+            self._trial = calls.hooks.try_on_failure(request.queue, request.script, failed)
+        calls.charge(request.queue, calls.hooks.spent_ns - before_ns)
+        return True
+
+    def decide(self, executor: Executor, cycle: Cycle) -> None:
+        """Answer with what came of it."""
+        del executor
+        cycle.answer(self.call.reply, self._trial)

@@ -1,0 +1,263 @@
+"""How kernels that share a throttle divide its tokens.
+
+Theory of operation
+-------------------
+Each kernel has a *portion* of each throttle that its items name. While only one kernel uses a throttle, its portion is
+the whole bucket, and nothing below happens. A throttle that several kernels use has a *division*. Its members are the
+portions whose kernels have items for the throttle at the moment.
+
+Tokens are *dealt* to members as they are earned, and a member takes first what was dealt to it. The order is that of
+start-time fair queueing: each member has a tag, each token advances the tag of its member by ``1 / weight``, and the
+member with the lowest tag is next. So any two members that take their tokens have got, by weight, the same number,
+plus or minus one each: ``|T_i/w_i - T_j/w_j| <= 1/w_i + 1/w_j``.
+
+A throttle does not know whether a kernel has consumers. A member whose consumers are busy does not take its tokens.
+They stay in the bucket for it, up to its part of the burst, and then it is passed over. It has what a throttle of its
+own would have saved up for it, and all else goes to the others. A member without consumers thus costs the others a part
+of the burst and nothing of the rate, and a member whose items are gone gives back what it has.
+
+One token of the burst is never dealt, or members without consumers could fill the bucket and stop it from earning. It
+is *free*: the first to ask takes it, and its tag pays for it. With a burst below 2 all tokens are free. Callers that
+have several kernels to serve should therefore begin with the one whose ``standing`` is lowest. What a member has been
+passed over for is remembered up to one burst.
+
+All of this is a function of the instants at which members join, leave and take, and of nothing else: it does not matter
+how often a bucket is read in between. That, and tags in whole numbers, make a replay exact.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, TypeAlias
+from weakref import ref
+
+if TYPE_CHECKING:
+    from fairlane.scheduler.buckets import Bucket
+
+TOKEN = 1_000_000_000
+HELD_MAX = 64
+"""The most tokens that wait for one member, so that a member that comes and goes does not cost time."""
+_SWEEP_FROM = 16
+_UNIT = 1_000_000_000_000  # what a token of a member with weight 1 adds to its tag
+
+
+class Portion:
+    """What one kernel has of one throttle.
+
+    Attributes:
+        name: the kernel.
+        number: tells portions apart whose kernels have the same name.
+        owner: the kernel, which a table of throttles does not keep alive.
+        weight: its part, relative to those of other kernels.
+        lanes: lanes of the kernel that name the throttle.
+        busy: those of them that have items.
+        held: tokens that were dealt to it and that it has not taken.
+        tag: when its next token is due, in units of tokens by weight.
+        listed: the tag of its valid entry in the order of the division; None while it can hold no more.
+    """
+
+    __slots__ = ("bucket", "busy", "held", "lanes", "listed", "name", "number", "owner", "tag", "weight")
+
+    def __init__(self, bucket: Bucket, name: str, number: int, owner: ref[object], weight: int) -> None:
+        self.bucket = bucket
+        self.name = name
+        self.number = number
+        self.owner = owner
+        self.weight = weight
+        self.lanes = self.busy = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what the division that it was a member of has dealt to it."""
+        self.held = self.tag = 0
+        self.listed: int | None = None
+
+    def has_token(self, now_ms: int) -> bool:
+        """Return whether an item of the kernel may pass now."""
+        bucket = self.bucket
+        if not bucket.is_limited:
+            return True
+        bucket.refill(now_ms)
+        division = bucket.division
+        if division is None:
+            return bucket.level >= TOKEN
+        return self.held > 0 or bucket.level // TOKEN > division.held
+
+    def ready(self) -> int:
+        """Return how many tokens of a limited throttle the kernel may take, as of the last refill."""
+        bucket = self.bucket
+        tokens = bucket.level // TOKEN
+        return tokens if bucket.division is None else tokens - bucket.division.held + self.held
+
+    def take(self, count: int) -> None:
+        """Spend tokens. The caller has checked that they are there."""
+        bucket = self.bucket
+        bucket.take(count)
+        if bucket.division is not None and bucket.is_limited and count:
+            bucket.division.take(self, count)
+
+    def token_at(self, now_ms: int) -> int | None:
+        """Return the first instant at which there may be a token for the kernel; None if there will never be one.
+
+        Of a divided throttle it is the instant of the next token, which may turn out to be dealt to another kernel.
+        """
+        return now_ms if self.has_token(now_ms) else self.bucket.next_token_at()
+
+    def lane_filled(self, now_ms: int) -> None:
+        """Record that a lane has got its first item."""
+        self.busy += 1
+        if self.busy == 1 and self.bucket.division is not None:
+            self.bucket.refill(now_ms)
+            self.bucket.division.join(self)
+
+    def lane_emptied(self, now_ms: int) -> None:
+        """Record that a lane has lost its last item."""
+        self.busy -= 1
+        if self.busy == 0 and self.bucket.division is not None:
+            self.bucket.refill(now_ms)
+            self.bucket.division.leave(self)
+
+    def set_weight(self, weight: int, now_ms: int) -> None:
+        """Change the weight; tokens that are earned from now on are dealt by it."""
+        self.bucket.refill(now_ms)
+        division = self.bucket.division
+        if division is not None and self in division.members:
+            division.weight += weight - self.weight
+        self.weight = weight
+
+    def share(self) -> float | None:
+        """Return which part of the throttle the kernel gets; None while no other has items for it."""
+        division = self.bucket.division
+        if division is None or len(division.members) < 2 or self not in division.members:  # noqa: PLR2004 - itself and another
+            return None
+        return self.weight / division.weight
+
+    def standing(self) -> int:
+        """Return how far the kernel is ahead of what it is entitled to; the one with the lowest is served first."""
+        division = self.bucket.division
+        return 0 if division is None else self.tag - division.clock
+
+
+_Entry: TypeAlias = tuple[int, str, int, Portion]
+
+
+class Division:
+    """The members of a bucket that several kernels use, and the order in which they get tokens.
+
+    Attributes:
+        members: the portions whose kernels have items.
+        weight: the sum of their weights.
+        held: the tokens that wait for them.
+        clock: the latest tag at which a token was dealt or taken.
+    """
+
+    __slots__ = ("_bucket", "_order", "clock", "held", "members", "weight")
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self.members: dict[Portion, None] = {}
+        self.weight = 0
+        self.held = 0
+        self.clock = 0
+        self._order: list[_Entry] = []
+
+    def join(self, portion: Portion) -> None:
+        """Add a member. It begins level with the others: what it missed before is not owed to it."""
+        self.members[portion] = None
+        self.weight += portion.weight
+        portion.tag = max(portion.tag, self.clock)
+        self._list(portion)
+        self.deal()
+
+    def leave(self, portion: Portion) -> None:
+        """Remove a member, and give what it holds to the others."""
+        del self.members[portion]
+        self.weight -= portion.weight
+        self._give_back(portion)
+        portion.listed = None
+        if len(self.members) == 1:
+            self.restart()  # a single member needs no order
+        else:
+            self.deal()
+
+    def take(self, portion: Portion, count: int) -> None:
+        """Record that a member has taken tokens: those dealt to it, then free ones."""
+        # A member that could hold no more has its credit in tokens, so it is owed nothing else. One that could not be
+        # dealt tokens, because no more may be held, is owed what others took meanwhile, up to a burst.
+        owed = 0 if portion.listed is None else max(1, self._bucket.burst_steps // TOKEN) * _UNIT
+        portion.tag = max(portion.tag, self.clock - owed)
+        own = min(portion.held, count)
+        portion.held -= own
+        self.held -= own
+        if count > own:
+            self._charge(portion, count - own)
+        self._list(portion)
+        self.deal()
+
+    def deal(self) -> None:
+        """Deal the tokens in the bucket that may be held and are not yet."""
+        bucket = self._bucket
+        if len(self.members) <= 1 or not bucket.is_limited or not bucket.rate_steps:
+            return
+        count = min(bucket.level, bucket.burst_steps - TOKEN) // TOKEN - self.held
+        if count <= 0:
+            return
+        if count >= len(self.members):
+            hungry = [(portion, self._need(portion)) for portion in self.members if portion.listed is not None]
+            if sum(need for _, need in hungry) <= count:  # enough for all, so the order does not matter
+                for portion, need in hungry:
+                    self._deal_to(portion, need)
+                return
+        while count > 0 and (next_one := self._next()) is not None:
+            count -= self._deal_to(next_one, min(1, self._need(next_one)))
+
+    def restart(self) -> None:
+        """Take back what was dealt, and deal it again; the rate, the burst or the members have changed."""
+        for portion in self.members:
+            self._give_back(portion)
+            self._list(portion)
+        self.deal()
+
+    def _need(self, portion: Portion) -> int:
+        """Return how many more tokens a member can hold: its part of the burst, at least one."""
+        part = self._bucket.burst_steps // TOKEN * portion.weight // self.weight
+        return max(0, max(1, min(HELD_MAX, part)) - portion.held)
+
+    def _deal_to(self, portion: Portion, count: int) -> int:
+        portion.listed = None
+        if count > 0:
+            portion.held += count
+            self.held += count
+            self._charge(portion, count)
+            if self._need(portion):
+                self._list(portion)
+        return count
+
+    def _charge(self, portion: Portion, count: int) -> None:
+        stride = _UNIT // portion.weight
+        self.clock = max(self.clock, portion.tag + (count - 1) * stride)
+        portion.tag += count * stride
+
+    def _give_back(self, portion: Portion) -> None:
+        portion.tag -= portion.held * (_UNIT // portion.weight)
+        self.held -= portion.held
+        portion.held = 0
+
+    def _list(self, portion: Portion) -> None:
+        """Give a member its place in the order. An entry of another tag that it may have is stale from now on."""
+        if portion.listed != portion.tag:
+            portion.listed = portion.tag
+            if len(self._order) > _SWEEP_FROM + 2 * len(self.members):
+                self._order = [entry for entry in self._order if self._is_valid(entry)]
+                heapify(self._order)
+            heappush(self._order, (portion.tag, portion.name, portion.number, portion))
+
+    def _is_valid(self, entry: _Entry) -> bool:
+        return entry[3].listed == entry[0] and entry[3] in self.members
+
+    def _next(self) -> Portion | None:
+        while self._order:
+            entry = heappop(self._order)
+            if self._is_valid(entry):
+                return entry[3]
+        return None
