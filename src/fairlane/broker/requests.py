@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from fairlane.broker.waiting.room import ReaderRoom
+from fairlane.broker.waiting.room import Room
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.ledger import Message
 from fairlane.errors import FairlaneError, QueueNotFound
@@ -108,7 +108,7 @@ class Waiter:
     wait_ms: int = 0
     until_ms: int = 0
     is_over: bool = False
-    room: ReaderRoom | None = None
+    room: Room | None = None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -138,7 +138,7 @@ class AttachedConsumer:
     is_listed: bool = False
     is_closed: bool = False
     ending: FairlaneError | None = None
-    room: ReaderRoom | None = None
+    room: Room | None = None
 
     @property
     def count(self) -> int:

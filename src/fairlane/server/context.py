@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from fairlane.broker.waiting.room import ReaderRoom
+from fairlane.broker.waiting.room import Room
 from fairlane.errors import Closed, FairlaneError, Forbidden, InternalError, RateLimited, Unauthenticated
 from fairlane.gateway.caller import ANYBODY, Caller, check_before_reading, check_rights
 from fairlane.gateway.context import CallContext, with_context
@@ -76,7 +76,7 @@ class ServerContext:
         """The open connections, where our own server accepts them."""
         self.waiters = CallerWaits(self.limits.waiters_per_caller_max)
         """What each caller waits for."""
-        self._room = ReaderRoom(self.limits.unread_total_bytes_max)
+        self._room = Room(self.limits.unread_total_bytes_max)
         self.tally = CallCounts()
         self.metrics = Metrics(
             observed,
@@ -329,9 +329,9 @@ class ServerContext:
             self.tally.errors[error.code] += 1
             raise
 
-    def room(self) -> ReaderRoom:
+    def room(self) -> Room:
         """Return the room of a new connection, for what it is sent and has not read."""
-        return ReaderRoom(self.limits.unread_bytes_max, shared=self._room)
+        return Room(self.limits.unread_bytes_max, shared=self._room)
 
     def check_open(self) -> None:
         """Refuse new work while the server shuts down.

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from fairlane.broker.waiting.room import ALWAYS_BYTES, ReaderRoom
+from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
 from fairlane.model.message import NewMessage
 from fairlane.server.limits import CallLimits
 from fairlane.verbs.leases import LeasedMessages
@@ -270,8 +270,8 @@ def test_a_grpc_consumer_with_a_large_credit_gets_everything_it_reads() -> None:
 
 def test_room_that_a_failed_cycle_took_is_given_back() -> None:
     """What a cycle leased and never delivered does not count for long."""
-    shared = ReaderRoom(100)
-    room = ReaderRoom(50, shared=shared)
+    shared = Room(100)
+    room = Room(50, shared=shared)
     room.pick(50)
     assert (shared.left, room.unread) == (50, 0)
     room.settle()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NotRequired, Self, TypedDict, Unpack
 
 from fairlane.broker.handlers.checks import check_taking
 from fairlane.broker.requests import AttachedConsumer
-from fairlane.broker.waiting.room import ReaderRoom
+from fairlane.broker.waiting.room import Room
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import Delivery
 
@@ -33,7 +33,7 @@ class ConsumerTerms(TypedDict):
     visibility_ms: int | None
     owner: str | None
     with_state: bool
-    room: NotRequired[ReaderRoom | None]
+    room: NotRequired[Room | None]
 
 
 class DeliveryStream(ABC):

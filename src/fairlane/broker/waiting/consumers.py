@@ -23,7 +23,7 @@ from fairlane.broker.calls import run_call
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import AfterRelease, Attach, AttachedConsumer, Call, HandOut, Waiter
 from fairlane.broker.settings import Settings
-from fairlane.broker.waiting.room import ReaderRoom
+from fairlane.broker.waiting.room import Room
 from fairlane.broker.waiting.wait_times import KeyWaitTimes
 from fairlane.core.commands import Given, LeasePicked
 from fairlane.core.decide.room import RETRY_AFTER_MS
@@ -70,7 +70,7 @@ class WaitingConsumers:
         self.unserved: dict[str, None] = {}
         self.wait_times = KeyWaitTimes()
         self.on_unserved: Callable[[], None] = lambda: None
-        self._rooms: list[ReaderRoom] = []  # of which the last cycle took
+        self._rooms: list[Room] = []  # of which the last cycle took
         self._waiting = 0
         self._polls: list[Waiter] = []  # they wait for this cycle only, so they need no timer
         self._ended: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""ReaderRoom: how many bytes a reader can still take, so that nothing is leased for one that does not read.
+"""Room: how many bytes a reader can still take, so that nothing is leased for one that does not read.
 
 A connection has a room for what it has been sent and has not read, and all connections of a server share another. A
 consumer or a waiting lease without room stays in line and is passed over; when its reader catches up, its queue is
@@ -18,7 +18,7 @@ ALWAYS_BYTES: Final = 256 * 1024
 """What a reader may have unread, however much others have."""
 
 
-class ReaderRoom:
+class Room:
     """The room of one reader, or of all.
 
     Attributes:
@@ -28,7 +28,7 @@ class ReaderRoom:
 
     __slots__ = ("_passed_over", "_picked", "_shared", "most", "unread")
 
-    def __init__(self, most: int, *, shared: ReaderRoom | None = None) -> None:
+    def __init__(self, most: int, *, shared: Room | None = None) -> None:
         self.most = most
         self.unread = 0
         self._shared = shared

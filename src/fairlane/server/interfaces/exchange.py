@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from fairlane.broker.waiting.room import ALWAYS_BYTES, ReaderRoom
+from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
 from fairlane.errors import FairlaneError, InvalidArgument, RequestTooLarge, UnavailableError
 from fairlane.gateway.caller import ANYBODY
 from fairlane.gateway.context import CallContext, check_correlation_id
@@ -63,7 +63,7 @@ class Exchange:
     """A request that is being answered."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, limits: CallLimits, new_room: Callable[[], ReaderRoom]
+        self, scope: Scope, receive: Receive, send: Send, limits: CallLimits, new_room: Callable[[], Room]
     ) -> None:
         self.scope = scope
         self.headers = headers_of(scope)

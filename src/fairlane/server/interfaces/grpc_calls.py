@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import grpc
 import msgspec
 
-from fairlane.broker.waiting.room import ALWAYS_BYTES, ReaderRoom
+from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
 from fairlane.errors import FairlaneError, QueueElsewhere
 from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext, check_correlation_id
@@ -104,7 +104,7 @@ class Call:
         """
         return await reads.read(self._context, self.holder(caller))
 
-    async def room_for(self, data: bytes) -> ReaderRoom:
+    async def room_for(self, data: bytes) -> Room:
         """Return the room in which a large answer is counted until it is sent, or end the call if there is none."""
         room = self._server.room()
         if not room.takes(len(data)):

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import grpc
 
-from fairlane.broker.waiting.room import ReaderRoom
+from fairlane.broker.waiting.room import Room
 from fairlane.errors import FairlaneError, InvalidArgument, Unauthenticated
 from fairlane.model.message import Delivery
 from fairlane.server.context import ServerContext
@@ -56,7 +56,7 @@ async def consume(server: ServerContext, context: Context) -> None:
 class _Outbox(FrameQueue):
     """Frames on their way to one client, as protobuf messages."""
 
-    def __init__(self, context: Context, room: ReaderRoom) -> None:
+    def __init__(self, context: Context, room: Room) -> None:
         super().__init__(room)
         self._context = context
         self._arrived = asyncio.Event()

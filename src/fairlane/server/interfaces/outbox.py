@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from fairlane.broker.waiting.room import ReaderRoom
+from fairlane.broker.waiting.room import Room
 from fairlane.model.message import MessageView
 from fairlane.server.interfaces.asgi import DirectSocket
 from fairlane.verbs.leases import LeasedMessages
@@ -54,7 +54,7 @@ class FrameQueue:
         room: how many more bytes the client can be sent.
     """
 
-    def __init__(self, room: ReaderRoom) -> None:
+    def __init__(self, room: Room) -> None:
         self.room = room
         self._frames: list[Frame] = []
 
@@ -87,7 +87,7 @@ class Outbox(FrameQueue):
     def __init__(
         self,
         socket: DirectSocket,
-        room: ReaderRoom,
+        room: Room,
         *,
         call_soon: Callable[[Callable[[], None]], object],
         on_capacity: Callable[[], None],

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlane.broker.waiting.room import ReaderRoom
+from fairlane.broker.waiting.room import Room
 from fairlane.errors import FairlaneError, InvalidArgument, RouteNotFound, TooManyWaiters, Unauthenticated
 from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext
@@ -324,7 +324,7 @@ class _Connection:
         self._end(reply)
 
     @property
-    def room(self) -> ReaderRoom:
+    def room(self) -> Room:
         """How many more bytes the client can be sent."""
         return self._outbox.room
 
@@ -378,7 +378,7 @@ class _Reply:
         return self.is_done or self._connection.is_over
 
     @property
-    def room(self) -> ReaderRoom:
+    def room(self) -> Room:
         """How many more bytes the client can be sent; a lease takes no more than that."""
         return self._connection.room
 
