@@ -166,6 +166,7 @@ class Engine(EngineLife):
             except Exception as error:  # noqa: BLE001 - a bug of ours: nothing was applied, so the others go on
                 cycle.answer(submission.reply, self._internal_error(error))
         cycle.current = None
+        inbox.extendleft(reversed(cycle.postponed))
 
     def _take(self, submission: Submission, cycle: Cycle, queues: dict[str, None]) -> None:
         if isinstance(submission, Call):
@@ -189,6 +190,9 @@ class Engine(EngineLife):
         elif isinstance(submission, Attach):
             self.consumers.attach(self, submission, cycle)
             queues[submission.consumer.queue] = None
+        elif submission.is_large and any(read.is_large for read in cycle.reads):
+            # Many large answers in one cycle would block the event loop for as long as all of them take.
+            cycle.postponed.append(submission)
         else:
             cycle.reads.append(submission)
 

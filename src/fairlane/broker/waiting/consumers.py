@@ -60,6 +60,8 @@ class WaitingConsumers:
         self._waiters_max = settings.waiters_max
         self._cycle_events_max = settings.cycle_events_max
         self._answer_bytes_max = settings.answer_bytes_max
+        # Messages up to this size can't fill a cycle by their bytes before they fill it by their number.
+        self._large_bytes = settings.answer_bytes_max // settings.cycle_events_max
         self.lines: dict[str, deque[Waiter | AttachedConsumer]] = {}
         self.attached: dict[str, list[AttachedConsumer]] = {}
         self.holders: dict[int, AttachedConsumer] = {}
@@ -252,7 +254,9 @@ class WaitingConsumers:
         # However much came in, a cycle hands out up to its own limit, so neither side starves the other.
         if cycle.handed_out >= self._cycle_events_max or not schedule.may_pick(queue):
             return None
-        size_bytes = self._answer_bytes_max if taker.room is None else min(self._answer_bytes_max, taker.room.left)
+        size_bytes = self._answer_bytes_max - cycle.handed_out_bytes
+        if taker.room is not None:
+            size_bytes = min(size_bytes, taker.room.left)
         picked = schedule.pick(queue, taker.count, now_ms, size_bytes=size_bytes)
         if not picked:
             return None
@@ -261,6 +265,10 @@ class WaitingConsumers:
             taker.room.pick(sum([message.size for message in picked]))
         self.wait_times.note(queue, picked, now_ms)
         cycle.handed_out += len(picked)
+        if schedule.is_large(queue, self._large_bytes):
+            cycle.handed_out_bytes += sum([message.size for message in picked])
+            if cycle.handed_out_bytes >= self._answer_bytes_max:
+                cycle.handed_out = max(cycle.handed_out, self._cycle_events_max)
         token = executor.ledger.next_sequence
         visibility_ms = taker.visibility_ms
         if visibility_ms is None:
