@@ -39,8 +39,8 @@ from fairlane.broker.engine.replies import (
 from fairlane.broker.engine.state import RUNNING, Event, State, after
 from fairlane.broker.measurements import COMMITS_KEPT
 from fairlane.broker.requests import Attach, Call, HandOut, Read, Submission, Waiter
+from fairlane.broker.views.deliveries import deliver
 from fairlane.broker.waiting.claims import serve_claims, take_claim
-from fairlane.broker.waiting.delivery import deliver
 from fairlane.core.apply import apply
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given, Open
 from fairlane.core.decide import DECIDERS

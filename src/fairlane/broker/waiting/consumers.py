@@ -23,9 +23,10 @@ from fairlane.broker.calls import run_call
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import AfterRelease, Attach, AttachedConsumer, Call, HandOut, Waiter
 from fairlane.broker.settings import Settings
+from fairlane.broker.views.deliveries import RELEASED
 from fairlane.broker.waiting.room import Room
 from fairlane.broker.waiting.wait_times import KeyWaitTimes
-from fairlane.core.commands import Given, LeasePicked
+from fairlane.core.commands import LeasePicked
 from fairlane.core.decide.room import RETRY_AFTER_MS
 from fairlane.errors import QueueNotFound, TooManyWaiters
 from fairlane.journal.records import Acked, AnyRecord, Dead, Removed, Returned
@@ -40,8 +41,6 @@ ENDS = (Acked, Returned, Dead, Removed)
 _SWEEP_FROM = 16
 
 NO_MESSAGES: Final = LeasedMessages(deliveries=[])
-RELEASED: Final = Given(reason="release")
-"""An attempt that failed because its consumer went away, or could not be given the message."""
 
 
 class WaitingConsumers:
