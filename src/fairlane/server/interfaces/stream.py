@@ -31,7 +31,6 @@ from fairlane.server.interfaces.asgi import DIRECT_SOCKET, AsgiSocket, DirectSoc
 from fairlane.server.interfaces.channels import Channels
 from fairlane.server.interfaces.counting import HEADERS_FROM_BYTES, check_msgpack
 from fairlane.server.interfaces.exchange import headers_of
-from fairlane.server.interfaces.handshake import POLICY, close_socket, refuse_handshake
 from fairlane.server.interfaces.outbox import Frame, Outbox, payload_bytes
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import LEASE, Lease, LeasedMessages
@@ -43,7 +42,8 @@ from fairlane.wire.headers import FOLLOWS, FORWARDED
 from fairlane.wire.trace import trace_of
 
 PATH: Final = "/v1/stream"
-_UNSUPPORTED, _MALFORMED, _RESTART = 1003, 1007, 1012
+_UNSUPPORTED, _MALFORMED, _POLICY, _RESTART = 1003, 1007, 1008, 1012
+_REASON_BYTES_MAX: Final = 120
 _RETRY_AFTER_MS: Final = 1_000
 _LOOKS: Final = frozenset(name for name, verb in VERBS.items() if verb.is_look)
 _LOOKS_MAX: Final = 8
@@ -65,7 +65,7 @@ async def serve_stream(server: ServerContext, scope: Scope, receive: Receive, se
     except FairlaneError as error:
         what = f"WebSocket {scope['path']:.200}"
         server.refusals.note(what, error, caller=ANYBODY, address=address_of(scope))
-        await refuse_handshake(error, scope, send)
+        await _refuse(error, scope, send)
         return
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
     server.tally.streams += 1
@@ -73,6 +73,21 @@ async def serve_stream(server: ServerContext, scope: Scope, receive: Receive, se
         await _Connection(server, caller, scope, receive, send).run()
     finally:
         server.tally.streams -= 1
+
+
+async def _refuse(error: FairlaneError, scope: Scope, send: Send) -> None:
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": _POLICY, "reason": error.code})
+        return
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "websocket.http.response.start", "status": HTTP_STATUS[error.code], "headers": headers})
+    body = msgspec.json.encode(ErrorAnswer(error=body_of(error)))
+    await send({"type": "websocket.http.response.body", "body": body})
+
+
+async def _close(send: Send, code: int, reason: str) -> None:
+    short = reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
+    await send({"type": "websocket.close", "code": code, "reason": short})
 
 
 class _Connection:
@@ -128,11 +143,11 @@ class _Connection:
 
     async def _close(self, code: int, reason: str) -> None:
         self._outbox.flush()
-        await close_socket(self._send, code, reason)
+        await _close(self._send, code, reason)
 
     async def _watch_key(self) -> None:
         await self.server.api_keys.ended(self._caller)
-        await close_socket(self._send, POLICY, "The API key has been revoked or has expired.")
+        await _close(self._send, _POLICY, "The API key has been revoked or has expired.")
 
     async def _let_go(self) -> None:
         self.server.lessees.discard(self)
@@ -194,7 +209,7 @@ class _Connection:
         except (msgspec.DecodeError, RecursionError) as error:
             return _MALFORMED, f"Malformed frame: {error}."
         except Unauthenticated as error:
-            return POLICY, error.cause
+            return _POLICY, error.cause
         if not self._outbox.sends_many and is_many(data):
             self._outbox.sends_many = True
         self._pending.extend(calls)
