@@ -12,10 +12,10 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "tools" / "count_calls.py"
 CEILINGS = {
     "http_enqueue": (120, 34),
-    "http_lease": (120, 35),
+    "http_lease": (120, 36),
     "http_ack": (92, 30),
     "stream_enqueue": (133, 37),
-    "stream_lease": (150, 39),
+    "stream_lease": (160, 40),
     "stream_ack": (117, 34),
 }
 """The most calls and files of each walk. Lower them when a walk gets shorter."""

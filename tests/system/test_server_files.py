@@ -32,7 +32,8 @@ def test_other_users_can_read_nothing(tmp_path: Path) -> None:
     with serving(data, "--auth", "true") as server:
         key = (data / "admin.key").read_text().strip()
         headers = {"authorization": f"Bearer {key}"}
-        assert server.http(headers=headers).post("/queues/create", json={"queue": "orders"}).status_code == 200
+        with server.http(headers=headers) as http:
+            assert http.post("/queues/create", json={"queue": "orders"}).status_code == 200
         modes = {path: path.lstat().st_mode & 0o777 for path in data.rglob("*")}
     assert {path.name for path, mode in modes.items() if mode != (0o700 if path.is_dir() else 0o600)} == set()
     assert target.read_text() == "untouched"

@@ -35,7 +35,9 @@ class Cycle:
         reads: questions about the present, answered after everything else.
         claims: the claims for which messages are yet to be picked.
         begun, ended: the consumers that were attached or detached in this cycle.
-        handed_out: how many messages it has leased.
+        postponed: further questions with large answers; the next cycles answer them, one each.
+        handed_out: how many messages it has leased; a cycle that handed out many bytes counts as full.
+        handed_out_bytes: the payload bytes of leased messages, where they are large enough to matter.
         checked: how many of its records waiting producers have looked at for new capacity.
         current: the request that is being decided.
         own: what the broker asked of itself; it is asked again if the cycle fails, since no caller would repeat it.
@@ -48,12 +50,14 @@ class Cycle:
     dropped: list[int] = field(default_factory=list)
     answers: list[tuple[Reply, object]] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
+    postponed: list[Read] = field(default_factory=list)
     hand_outs: list[HandOut] = field(default_factory=list)
     claims: list[Call] = field(default_factory=list)
     begun: list[AttachedConsumer] = field(default_factory=list)
     ended: list[AttachedConsumer] = field(default_factory=list)
     skipped: int = 0
     handed_out: int = 0
+    handed_out_bytes: int = 0
     checked: int = 0
     current: Submission | None = None
     own: list[Submission] = field(default_factory=list)

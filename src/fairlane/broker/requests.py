@@ -77,10 +77,15 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """A question about the present. A cycle answers it last, from what is durable by then."""
+    """A question about the present. A cycle answers it last, from what is durable by then.
+
+    Attributes:
+        is_large: whether the answer has payloads, which take time to read and to encode.
+    """
 
     ask: Callable[[], object]
     reply: Reply
+    is_large: bool = False
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -23,6 +23,7 @@ class Settings:
         waiters_max: how many consumers may wait at the same time.
         cache_bytes_max: how many bytes of bodies are kept in memory.
         answer_bytes_max: how many bytes of payload one lease or peek returns, about: the last message may exceed it.
+            One cycle hands out no more, so that large messages do not block the event loop.
         journal_retention_ms: how long the journal is kept for readers, unless a queue's policy asks for longer.
         journal_bytes_max: how many bytes of journal are kept for readers at most.
         reader_hold_ms: how long a registered reader that does not move keeps the journal from being trimmed.
@@ -39,7 +40,7 @@ class Settings:
     disk_reserve_bytes: int = 256 * _MEBIBYTE
     waiters_max: int = 4096
     cache_bytes_max: int = 64 * _MEBIBYTE
-    answer_bytes_max: int = 16 * _MEBIBYTE
+    answer_bytes_max: int = 4 * _MEBIBYTE
     journal_retention_ms: int = 24 * _HOUR_MS
     journal_bytes_max: int = 1024 * _MEBIBYTE
     reader_hold_ms: int = 7 * 24 * _HOUR_MS

@@ -14,11 +14,17 @@ from fairlane.model.message import DEFAULT_KEY, Key
 _BETWEEN: Final = "\0"
 
 
-def remembered(keys: Sequence[Key], dedup_ids: Sequence[str | None]) -> list[str | None]:
+def remembered(keys: Sequence[Key], dedup_ids: Sequence[str | None]) -> Sequence[str | None]:
     """Return under which name each dedup id is remembered. Ids of the default key have no prefix."""
+    first = keys[0]
+    if keys.count(first) == len(keys):  # most batches have one key, and take half the time
+        prefix = _prefix(first)
+        return [None if dedup_id is None else prefix + dedup_id for dedup_id in dedup_ids] if prefix else dedup_ids
     return [
-        dedup_id
-        if dedup_id is None or key == DEFAULT_KEY
-        else f"{key if type(key) is str else key[0]}{_BETWEEN}{dedup_id}"
-        for key, dedup_id in zip(keys, dedup_ids, strict=True)
+        None if dedup_id is None else _prefix(key) + dedup_id for key, dedup_id in zip(keys, dedup_ids, strict=True)
     ]
+
+
+def _prefix(key: Key) -> str:
+    tenant = key if isinstance(key, str) else key[0]
+    return "" if tenant == DEFAULT_KEY else tenant + _BETWEEN

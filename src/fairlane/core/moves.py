@@ -23,25 +23,26 @@ class Moved(Protocol):
 
 
 class Moves:
-    """The moves of a queue, or of all queues that share throttles, since their last lease."""
+    """The moves of a queue, or of all queues that share throttles, since their last lease.
 
-    __slots__ = ("_entries", "_queues")
+    Attributes:
+        entries: the moves, in order.
+    """
+
+    __slots__ = ("_queues", "entries")
 
     def __init__(self, queue: Moved) -> None:
         self._queues = [queue]
-        self._entries: list[Move] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._entries)
+        self.entries: list[Move] = []
 
     def note(self, sequence: int, now_ms: int, asked: int, queue: str) -> None:
         """Remember something that moved parked lanes."""
-        if len(self._entries) < _MOVES_MAX:
-            self._entries.append((sequence, now_ms, asked, queue))
+        if len(self.entries) < _MOVES_MAX:
+            self.entries.append((sequence, now_ms, asked, queue))
 
     def told_by(self, queue: str) -> list[Move]:
         """Return the moves for the lease of a queue, whose own name is left out, and forget them."""
-        entries, self._entries = self._entries, []
+        entries, self.entries = self.entries, []
         return [(sequence, at_ms, asked, "" if name == queue else name) for sequence, at_ms, asked, name in entries]
 
     def leave(self, queue: Moved) -> None:
@@ -52,7 +53,7 @@ class Moves:
         """Note the moves of other queues here, too, from now on."""
         if other is self:
             return
-        self._entries = sorted(self._entries + other._entries, key=lambda move: move[:2])
+        self.entries = sorted(self.entries + other.entries, key=lambda move: move[:2])
         self._queues += other._queues
         for queue in other._queues:
             queue.moves = self

@@ -133,14 +133,14 @@ class QueueSchedule(Generic[I]):
     def picking(self, picked: list[I]) -> Picking | None:
         """Return what the journal has to tell of the last pick, which found these messages; None if nothing."""
         known, paused_ms = self.held, self.paused_ms(picked) if self.queue.pauses.spans else None
-        if not known and not self.moves and self.asked == len(picked) and paused_ms is None:
+        if not known and not self.moves.entries and self.asked == len(picked) and paused_ms is None:
             return None
         picking = Picking(self.asked, paused_ms=paused_ms)
         if known:
             held = [known.get(item, NOT_HELD) for item in picked]
             picking.throttled_ms = [each.throttled_ms for each in held]
             picking.capped_ms = [each.capped_ms for each in held]
-        if self.moves:
+        if self.moves.entries:
             picking.moves = self.moves.told_by(self.queue.name)
         return picking
 

@@ -239,6 +239,10 @@ class Schedule:
             ordered[place] = queues[at]
         return ordered
 
+    def is_large(self, queue: str, size_bytes: int) -> bool:
+        """Return whether messages of a queue may have payloads above a size."""
+        return self._known[queue].largest > size_bytes
+
     def victim(self, queue: str, message: Message, policy: Backpressure, *, key: Key | None) -> Message | None:
         """Return the waiting message that would be dropped in favour of a new one."""
         return self._known[queue].kernel.victim(message, policy, key=key)

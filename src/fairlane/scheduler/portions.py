@@ -11,7 +11,7 @@ start-time fair queueing: each member has a tag, each token advances the tag of 
 member with the lowest tag is next. So any two members that take their tokens have got, by weight, the same number,
 plus or minus one each: ``|T_i/w_i - T_j/w_j| <= 1/w_i + 1/w_j``.
 
-A throttle does not know whether a kernel has consumers. A member whose consumers are busy just does not take its tokens.
+A throttle does not know whether a kernel has consumers. A member whose consumers are busy does not take its tokens.
 They stay in the bucket for it, up to its part of the burst, and then it is passed over. It has what a throttle of its
 own would have saved up for it, and all else goes to the others. A member without consumers thus costs the others a part
 of the burst and nothing of the rate, and a member whose items are gone gives back what it has.

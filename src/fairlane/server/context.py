@@ -284,20 +284,21 @@ class ServerContext:
 
         Raises:
             Unauthenticated: there is none, or it is not valid.
-            RateLimited: too many requests from the address had no valid API key.
+            RateLimited: it is not valid either, like too many before it from the same address.
         """
-        holder = block_of(address)
-        retry_after_ms = self.failures.retry_after_ms(holder)
-        if retry_after_ms is not None:
+        try:
+            # Whoever has a valid key is served whatever others at the same address do: it may be that of a proxy.
+            return self.api_keys.caller(authorization)
+        except Unauthenticated as error:
+            holder = block_of(address)
+            retry_after_ms = self.failures.retry_after_ms(holder)
+            if retry_after_ms is None:
+                self.failures.allows(holder)
+                raise
             self.tally.errors[RateLimited.code] += 1
             most = self.limits.auth_failures_per_second
             cause = f"Too many requests from this address had no valid API key; auth_failures_per_second is {most}."
-            raise RateLimited(cause, retry_after_ms=retry_after_ms)
-        try:
-            return self.api_keys.caller(authorization)
-        except Unauthenticated:
-            self.failures.allows(holder)
-            raise
+            raise RateLimited(cause, retry_after_ms=retry_after_ms) from error
 
     def admit(self, caller: Caller, address: str | None) -> None:
         """Count a request of a caller.

@@ -50,7 +50,7 @@ class CallLimits:
     body_bytes_max: int = PAYLOAD_BYTES_MAX + _ENVELOPE_BYTES
     json_body_bytes_max: int = 8 * _MEBIBYTE
     unread_bytes_max: int = 16 * _MEBIBYTE
-    unread_total_bytes_max: int = 256 * _MEBIBYTE
+    unread_total_bytes_max: int = 128 * _MEBIBYTE
     calls_max: int = 1024
     connections_max: int = 4096
     connections_per_address_max: int = 2048

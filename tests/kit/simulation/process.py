@@ -8,7 +8,7 @@ from collections import Counter, deque
 from typing import Literal
 
 from fairlane.broker.engine.engine import Engine
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, StoreCorrupt
 from fairlane.ports.store import Store
 from fairlane.testing.clock import FakeClock, SeededEntropy
 from tests.kit.auditor.auditor import Auditor
@@ -175,6 +175,8 @@ class SimulatedProcess:
             except ProcessDied:
                 self.crashes["in_recovery"] += 1
                 self.note("  and again while it recovers")
+            except StoreCorrupt as error:
+                violated(f"the broker refuses an intact store: {error.cause}")
             except FairlaneError as error:
                 self.note(f"  it can't open: {error!r:.80}")
             else:

@@ -8,6 +8,8 @@ from fairlane.broker.settings import Settings
 from fairlane.journal.events import rows
 from fairlane.model.message import Delivery
 from fairlane.testing.stepped import SteppedBroker
+from fairlane.verbs.leases import Lease
+from fairlane.verbs.messages import Peek
 from tests.unit.broker.stepping import broker_with, message
 
 MOST = 1_000
@@ -103,3 +105,28 @@ def test_what_held_messages_up_is_told_of_each() -> None:
     assert len(broker.lease("q", 4)) == 2
     told = [row for page in broker.call(ReadSlice(after=0)).pages for row in rows(page) if row["kind"] == "leased"]
     assert [row.get("throttled_ms", 0) for row in told] == [0, 0, 100, 100]
+
+
+def test_a_cycle_hands_out_no_more_bytes_than_one_answer_has() -> None:
+    """Consumers that wait for large messages are served in cycles of their own, so that others come in between."""
+    broker = broker_of(*[600] * 6)
+    leases = [broker.start(Lease(queue="q", count=10)) for _ in range(3)]
+    served = []
+    for _ in leases:
+        broker.cycle()
+        served.append(sum(lease.done() for lease in leases))
+    assert served == [1, 2, 3]
+    assert [sizes_of(lease.get().deliveries) for lease in leases] == [[600, 600]] * 3
+
+
+def test_a_cycle_answers_one_question_with_bodies() -> None:
+    """Others are answered in later cycles, in their order; questions without bodies don't wait for them."""
+    broker = broker_of(600)
+    large = [broker.start(Peek(queue="q", with_body=True)) for _ in range(3)]
+    small = broker.start(Peek(queue="q"))
+    broker.cycle()
+    assert ([peek.done() for peek in large], small.done()) == ([True, False, False], True)
+    broker.cycle()
+    assert [peek.done() for peek in large] == [True, True, False]
+    broker.step()
+    assert [len(peek.get().messages) for peek in large] == [1, 1, 1]

@@ -335,7 +335,8 @@ def test_a_client_that_reads_nothing_is_ended_all_the_same() -> None:
     """When the server goes down what was never sent is deferred, so that its attempts do not count."""
 
     async def main() -> None:
-        async with called() as caller, consuming(caller, credit=64) as slow:
+        limits = CallLimits(unread_bytes_max=64 * 1024 * 1024)
+        async with called(limits=limits) as caller, consuming(caller, credit=64) as slow:
             await caller.enqueue(*[bytes(900_000) for _ in range(20)])
             while (await caller.house.broker.queue("orders")).leased < 20:
                 pass

@@ -39,8 +39,8 @@ from fairlane.broker.engine.replies import (
 from fairlane.broker.engine.state import RUNNING, Event, State, after
 from fairlane.broker.measurements import COMMITS_KEPT
 from fairlane.broker.requests import Attach, Call, HandOut, Read, Submission, Waiter
+from fairlane.broker.views.deliveries import deliver
 from fairlane.broker.waiting.claims import serve_claims, take_claim
-from fairlane.broker.waiting.consumers import deliver
 from fairlane.core.apply import apply
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given, Open
 from fairlane.core.decide import DECIDERS
@@ -166,6 +166,7 @@ class Engine(EngineLife):
             except Exception as error:  # noqa: BLE001 - a bug of ours: nothing was applied, so the others go on
                 cycle.answer(submission.reply, self._internal_error(error))
         cycle.current = None
+        inbox.extendleft(reversed(cycle.postponed))
 
     def _take(self, submission: Submission, cycle: Cycle, queues: dict[str, None]) -> None:
         if isinstance(submission, Call):
@@ -189,6 +190,9 @@ class Engine(EngineLife):
         elif isinstance(submission, Attach):
             self.consumers.attach(self, submission, cycle)
             queues[submission.consumer.queue] = None
+        elif submission.is_large and any(read.is_large for read in cycle.reads):
+            # Many large answers in one cycle would block the event loop for as long as all of them take.
+            cycle.postponed.append(submission)
         else:
             cycle.reads.append(submission)
 

@@ -74,7 +74,7 @@ def submission_of(
         if by is not None:
             check_author(by)
         read = partial(start_redrive, by=by)
-    return Read(partial(read, engine, request), reply)
+    return Read(partial(read, engine, request), reply, is_large=getattr(request, "with_body", False))
 
 
 def _waiter(request: Lease, reply: Reply) -> Waiter:

@@ -3,16 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from fairlane.broker.bodies import Bodies
+from fairlane.broker.cycle import Executor
 from fairlane.broker.measurements import Waited
-from fairlane.broker.requests import HandOut
+from fairlane.broker.requests import AttachedConsumer, Call, HandOut, Waiter
+from fairlane.core.commands import Given
 from fairlane.core.ledger import Message
+from fairlane.errors import FairlaneError
 from fairlane.model.message import PRIORITY_NAMES, DeadLetterOrigin, Delivery
 from fairlane.model.names import id_of, ids_of
 from fairlane.scheduler.item import Priority
+from fairlane.verbs.leases import LeasedMessages, Nack
+
+RELEASED: Final = Given(reason="release")
+"""The reason of messages that go back because their consumer can't have them."""
+
+
+def deliver(executor: Executor, hand_out: HandOut) -> None:
+    """Give leased messages to their taker, now that the leases are durable; if it is gone, they go back."""
+    taker = hand_out.taker
+    if taker.room is not None:
+        taker.room.settle()
+    is_gone = taker.is_closed if isinstance(taker, AttachedConsumer) else taker.reply.done()
+    if is_gone:
+        request = Nack(queue=taker.queue, receipts=hand_out.receipts(), intent="defer", delay_ms=0)
+        executor.submit(Call(request))
+        return
+    try:
+        deliveries = deliveries_of(executor.bodies, hand_out)
+    except FairlaneError as error:
+        deliveries = _readable(executor, hand_out)
+        if not deliveries:
+            if isinstance(taker, Waiter):
+                taker.reply.set_exception(error)
+            return
+    if isinstance(taker, AttachedConsumer):
+        taker.deliver(deliveries)
+    else:
+        taker.reply.set_result(LeasedMessages(deliveries=deliveries))
+
+
+def _readable(executor: Executor, hand_out: HandOut) -> list[Delivery]:
+    """Return the deliveries whose bodies can be read. The others go back as failed attempts, or they would circle."""
+    deliveries: list[Delivery] = []
+    for token, message in enumerate(hand_out.messages, hand_out.token):
+        single = HandOut(hand_out.taker, [message], token)
+        try:
+            deliveries.extend(deliveries_of(executor.bodies, single))
+        except FairlaneError as error:
+            queue = hand_out.taker.queue
+            request = Nack(queue=queue, receipts=single.receipts(), error=str(error))
+            executor.submit(Call(request, given=RELEASED))
+    return deliveries
 
 
 def deliveries_of(bodies: Bodies, hand_out: HandOut) -> list[Delivery]:

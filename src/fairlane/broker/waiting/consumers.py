@@ -23,14 +23,14 @@ from fairlane.broker.calls import run_call
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import AfterRelease, Attach, AttachedConsumer, Call, HandOut, Waiter
 from fairlane.broker.settings import Settings
-from fairlane.broker.views.deliveries import deliveries_of
+from fairlane.broker.views.deliveries import RELEASED
 from fairlane.broker.waiting.room import Room
 from fairlane.broker.waiting.wait_times import KeyWaitTimes
-from fairlane.core.commands import Given, LeasePicked
+from fairlane.core.commands import LeasePicked
 from fairlane.core.decide.room import RETRY_AFTER_MS
-from fairlane.errors import FairlaneError, QueueNotFound, TooManyWaiters
+from fairlane.errors import QueueNotFound, TooManyWaiters
 from fairlane.journal.records import Acked, AnyRecord, Dead, Removed, Returned
-from fairlane.model.message import Delivery, Receipt
+from fairlane.model.message import Receipt
 from fairlane.model.names import id_of
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.leases import LeasedMessages, Nack
@@ -41,7 +41,6 @@ ENDS = (Acked, Returned, Dead, Removed)
 _SWEEP_FROM = 16
 
 NO_MESSAGES: Final = LeasedMessages(deliveries=[])
-_RELEASED: Final = Given(reason="release")
 
 
 class WaitingConsumers:
@@ -61,6 +60,8 @@ class WaitingConsumers:
         self._waiters_max = settings.waiters_max
         self._cycle_events_max = settings.cycle_events_max
         self._answer_bytes_max = settings.answer_bytes_max
+        # Messages up to this size can't fill a cycle by their bytes before they fill it by their number.
+        self._large_bytes = settings.answer_bytes_max // settings.cycle_events_max
         self.lines: dict[str, deque[Waiter | AttachedConsumer]] = {}
         self.attached: dict[str, list[AttachedConsumer]] = {}
         self.holders: dict[int, AttachedConsumer] = {}
@@ -254,7 +255,9 @@ class WaitingConsumers:
         # However much came in, a cycle hands out up to its own limit, so neither side starves the other.
         if cycle.handed_out >= self._cycle_events_max or not schedule.may_pick(queue):
             return None
-        size_bytes = self._answer_bytes_max if taker.room is None else min(self._answer_bytes_max, taker.room.left)
+        size_bytes = self._answer_bytes_max - cycle.handed_out_bytes
+        if taker.room is not None:
+            size_bytes = min(size_bytes, taker.room.left)
         picked = schedule.pick(queue, taker.count, now_ms, size_bytes=size_bytes)
         if not picked:
             return None
@@ -263,6 +266,10 @@ class WaitingConsumers:
             taker.room.pick(sum([message.size for message in picked]))
         self.wait_times.note(queue, picked, now_ms)
         cycle.handed_out += len(picked)
+        if schedule.is_large(queue, self._large_bytes):
+            cycle.handed_out_bytes += sum([message.size for message in picked])
+            if cycle.handed_out_bytes >= self._answer_bytes_max:
+                cycle.handed_out = max(cycle.handed_out, self._cycle_events_max)
         token = executor.ledger.next_sequence
         visibility_ms = taker.visibility_ms
         if visibility_ms is None:
@@ -370,47 +377,6 @@ def _take_back(
     if failed:
         error = "The consumer went away."
         request = Nack(queue=queue, receipts=failed, error=error)
-        run_call(executor, Call(request, AfterRelease(reply), given=_RELEASED), cycle)
+        run_call(executor, Call(request, AfterRelease(reply), given=RELEASED), cycle)
     else:
         cycle.answer(reply, None)
-
-
-# ---------------------------------------------------------------------------------------------------------- delivering
-
-
-def deliver(executor: Executor, hand_out: HandOut) -> None:
-    """Give leased messages to their taker, now that the leases are durable; if it is gone, they go back."""
-    taker = hand_out.taker
-    if taker.room is not None:
-        taker.room.settle()
-    is_gone = taker.is_closed if isinstance(taker, AttachedConsumer) else taker.reply.done()
-    if is_gone:
-        request = Nack(queue=taker.queue, receipts=hand_out.receipts(), intent="defer", delay_ms=0)
-        executor.submit(Call(request))
-        return
-    try:
-        deliveries = deliveries_of(executor.bodies, hand_out)
-    except FairlaneError as error:
-        deliveries = _readable(executor, hand_out)
-        if not deliveries:
-            if isinstance(taker, Waiter):
-                taker.reply.set_exception(error)
-            return
-    if isinstance(taker, AttachedConsumer):
-        taker.deliver(deliveries)
-    else:
-        taker.reply.set_result(LeasedMessages(deliveries=deliveries))
-
-
-def _readable(executor: Executor, hand_out: HandOut) -> list[Delivery]:
-    """Return the deliveries whose bodies can be read. The others go back as failed attempts, or they would circle."""
-    deliveries: list[Delivery] = []
-    for token, message in enumerate(hand_out.messages, hand_out.token):
-        single = HandOut(hand_out.taker, [message], token)
-        try:
-            deliveries.extend(deliveries_of(executor.bodies, single))
-        except FairlaneError as error:
-            queue = hand_out.taker.queue
-            request = Nack(queue=queue, receipts=single.receipts(), error=str(error))
-            executor.submit(Call(request, given=_RELEASED))
-    return deliveries

@@ -21,7 +21,7 @@ from fairlane.broker.requests import Call
 from fairlane.broker.waiting.script_lines import take_new_messages
 from fairlane.core.commands import Given, Remove
 from fairlane.core.decide.enqueue import terms_if_room_helps
-from fairlane.core.decide.room import Room
+from fairlane.core.decide.room import QueueRoom
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull
 from fairlane.journal.records import Acked, Dead, QueueRemoved, QueueSet, Redriven, Removed
@@ -219,7 +219,7 @@ def _enqueue_dropping(executor: Executor, queue: Queue, request: Enqueue, given:
 def _make_room(executor: Executor, queue: Queue, newcomer: Item, size: int, cycle: Cycle) -> None:
     """Drop waiting messages until one more fits, or until only messages are left that may not be dropped for it."""
     policy = _DROPS[queue.policy.backpressure]
-    while (refusal := Room(executor.ledger, queue).take(newcomer.key, size)) is not None:
+    while (refusal := QueueRoom(executor.ledger, queue).take(newcomer.key, size)) is not None:
         key = newcomer.key if isinstance(refusal, KeyFull) else None
         victim = executor.schedule.victim(queue.name, cast("Message", newcomer), policy, key=key)
         if victim is None:

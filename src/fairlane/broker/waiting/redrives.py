@@ -12,7 +12,7 @@ from typing import Literal
 
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.core.commands import MoveDeadLetters
-from fairlane.core.decide.room import Room
+from fairlane.core.decide.room import QueueRoom
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import FairlaneError, InvalidArgument, NotADlq, QueueNotFound, RedriveNotFound
 from fairlane.model.answers import EnqueueAnswer
@@ -235,7 +235,7 @@ class Redrives:
         most = _MOVE
         if job.rate is not None:
             most = min(most, int(job.rate * (now_ms - job.started_ms) / 1000) + 1 - job.moved)
-        room = Room(ledger, target)
+        room = QueueRoom(ledger, target)
         fitting = (message for message in waiting if room.take_in_queue(message.key, message.size) is None)
         return list(islice(fitting, max(0, most)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fairlane.core.apply.claims import enter_claim
 from fairlane.core.apply.counting import known, numbered, tally_in, tally_out
@@ -104,7 +104,7 @@ def _set_caps(messages: list[Message], caps: list[int | None]) -> None:
             message.aftermath().cap = cap
 
 
-def _remember(ledger: Ledger, queue: Queue, names: list[str | None], until_ms: int, home: int) -> None:
+def _remember(ledger: Ledger, queue: Queue, names: Sequence[str | None], until_ms: int, home: int) -> None:
     numbers = {name: home + at for at, name in enumerate(names) if name is not None}
     enter_dedups(ledger, queue, DedupHome(queue.name, numbers, until_ms, home))
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from fairlane.core.checks import are_bare, are_plainly_sound, message_fault
 from fairlane.core.commands import Given
-from fairlane.core.decide.room import Room, fits
+from fairlane.core.decide.room import QueueRoom, fits
 from fairlane.core.decision import Deciders, Decision, no_queue, refuse
 from fairlane.core.dedup_ids import remembered
 from fairlane.core.ledger import Ledger, Message, Queue
@@ -55,7 +55,7 @@ def enqueue(
     if len(rows) < len(messages):
         messages = [messages[row] for row in rows]
     if coming or ledger.may_be_full(queue, len(messages)):
-        kept = _within_limits(Room(ledger, queue, leaving=leaving, coming=coming), messages, terms, outcome, rows)
+        kept = _within_limits(QueueRoom(ledger, queue, leaving=leaving, coming=coming), messages, terms, outcome, rows)
         if len(kept) < len(rows):
             rows, messages = [rows[at] for at in kept], [messages[at] for at in kept]
             terms = take_rows(terms, kept)
@@ -207,7 +207,7 @@ def terms_if_room_helps(ledger: Ledger, queue: Queue, message: NewMessage, given
     return terms if rows and all(fits(size, most) for most in mosts) else None
 
 
-def refusals(room: Room, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairlaneError]:
+def refusals(room: QueueRoom, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairlaneError]:
     """Return the messages there is no room for, each with why."""
     if room.has_for(len(messages), sum(len(message.payload) for message in messages)):
         return {}
@@ -216,7 +216,7 @@ def refusals(room: Room, messages: Sequence[NewMessage], terms: Terms) -> dict[i
 
 
 def _within_limits(
-    room: Room,
+    room: QueueRoom,
     messages: Sequence[NewMessage],
     terms: Terms,
     outcome: Partial,

@@ -18,7 +18,7 @@ def fits(count: int, most: int | None) -> bool:
     return most is None or count <= most
 
 
-class Room:
+class QueueRoom:
     """How much room is left while one message after another of a batch takes some of it."""
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import Final
 from fairlane.core.checks import are_bare, message_fault, text_fault, whole_fault
 from fairlane.core.commands import Given, Unstage
 from fairlane.core.decide.enqueue import packed, refusals
-from fairlane.core.decide.room import Room
+from fairlane.core.decide.room import QueueRoom
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue, SinkState
 from fairlane.core.producer import forbidden
@@ -55,7 +55,7 @@ def stage(ledger: Ledger, request: Stage, now_ms: int, given: Given) -> Decision
     refused: Mapping[int, FairlaneError] = {}
     if given.producer is not None or not queue.policy.producer_weights:
         refused = forbidden(queue, messages, terms.keys, given.producer)
-    refused = refused or refusals(Room(ledger, queue), messages, terms)
+    refused = refused or refusals(QueueRoom(ledger, queue), messages, terms)
     if refused:
         return refuse(next(iter(refused.values())))
     sequence = ledger.next_sequence

@@ -27,15 +27,7 @@ from fairlane.gateway.context import CallContext
 from fairlane.server.addresses import block_of
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import SHAPES, decoded
-from fairlane.server.interfaces.asgi import (
-    DIRECT_SOCKET,
-    AsgiSocket,
-    DirectSocket,
-    Receive,
-    Scope,
-    Send,
-    address_of,
-)
+from fairlane.server.interfaces.asgi import DIRECT_SOCKET, AsgiSocket, DirectSocket, Receive, Scope, Send, address_of
 from fairlane.server.interfaces.channels import Channels
 from fairlane.server.interfaces.counting import HEADERS_FROM_BYTES, check_msgpack
 from fairlane.server.interfaces.exchange import headers_of
@@ -45,17 +37,7 @@ from fairlane.verbs.leases import LEASE, Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Done, Request, Shape
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
-from fairlane.wire.frames import (
-    CONSUME,
-    SUBPROTOCOL,
-    Call,
-    Consume,
-    Refused,
-    Stop,
-    Withdraw,
-    calls_of,
-    is_many,
-)
+from fairlane.wire.frames import CONSUME, SUBPROTOCOL, Call, Consume, Refused, Stop, Withdraw, calls_of, is_many
 from fairlane.wire.headers import FOLLOWS, FORWARDED
 from fairlane.wire.trace import trace_of
 

@@ -1,6 +1,6 @@
 """Frames into a queue, each row once: tasks stage their messages, and the driver publishes them all in one commit.
 
-A task stages under a name that no other attempt has, so one that is repeated or run twice leaves parts that nobody
+A task stages under a name that no other attempt has, so one that is repeated or run twice leaves parts that no driver
 publishes. The driver publishes the parts of the attempts that Spark counts, once per batch of a sink: when it dies
 after that and before Spark has noted it, the batch is written again, and the broker knows it by its number.
 """

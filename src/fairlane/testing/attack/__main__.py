@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -18,12 +18,23 @@ from fairlane.errors import FairlaneError
 from fairlane.testing.attack import connections, decoding, scripts, tenants
 from fairlane.testing.attack.attack import Attack, Outcome, Verdict
 from fairlane.testing.attack.bystander import Bystander
-from fairlane.testing.attack.target import PREFIX, Address, AttackedServer
+from fairlane.testing.attack.target import PREFIX, Address, AttackedServer, pause
 from fairlane.verbs.keys import Grant
 
 ATTACKS: Final = (*decoding.ATTACKS, *tenants.ATTACKS, *scripts.ATTACKS, *connections.ATTACKS)
+_IDLE_S: Final = 3.0
 _BANNER: Final = re.compile(r"(listens on|gRPC|auth) +(\S+)")
 _ROW: Final = "{:<5}{:<44}{:>10}{:>9}{:>10}{:>14}  {}"
+
+
+def _nothing(_server: AttackedServer, begin: Callable[[], None]) -> Outcome:
+    """Attack nothing for a while, to see how long the bystander waits on this machine anyway."""
+    begin()
+    pause(_IDLE_S)
+    return Outcome()
+
+
+_IDLE: Final = Attack("-", "nothing, for comparison", _nothing)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -99,9 +110,10 @@ def _attack(target: AttackedServer, attacks: list[Attack]) -> int:
     verdicts = []
     print(_ROW.format("", "attack", "attempted", "refused", "stall ms", "memory MiB", "verdict"))
     with _working(target) as bystander:
-        for attack in attacks:
+        for attack in (_IDLE, *attacks):
             verdicts.append(_run(target, attack, bystander))
             print(_row(verdicts[-1]), flush=True)
+    del verdicts[0]
     failed = sum(bool(verdict.faults) for verdict in verdicts)
     print(f"{len(verdicts) - failed} of {len(verdicts)} attacks held off" + (f", {failed} not" if failed else ""))
     return 1 if failed else 0

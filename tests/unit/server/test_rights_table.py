@@ -1,0 +1,275 @@
+"""Every verb, called by everyone, over every interface: who is allowed, written down by hand.
+
+A verb that is added without a row here fails. What counts as refused is ``unauthenticated`` and ``forbidden`` alone;
+that a message or queue is missing is found out only by those who may ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import grpc
+import msgspec
+import pytest
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message_factory import GetMessageClass
+
+from fairlane.server.interfaces.grpc_server import ADMIN, BATCHES, BROKER
+from fairlane.server.interfaces.http import HttpInterface
+from fairlane.verbs.errors import ErrorBody
+from fairlane.verbs.keys import Grant
+from fairlane.verbs.table import VERBS
+from fairlane.wire.frames import CONSUME, SUBPROTOCOL, Answer, Refused
+from tests.unit.server.grpc_house import Caller, called, refused, trailing
+from tests.unit.server.house import House, Socket, connected, run
+from tests.unit.server.test_rights import RECEIPT, body_of
+
+ROLES: Final[Mapping[str, tuple[Grant, ...]]] = {
+    "other": tuple(Grant(right=right, queues="other*") for right in ("produce", "consume", "admin")),
+    "tenant": (Grant(right="produce", queues="orders", keys=("acme",)),),
+    "producer": (Grant(right="produce", queues="orders"),),
+    "consumer": (Grant(right="consume", queues="orders"),),
+    "worker": (Grant(right="consume", queues="orders"), Grant(right="produce", queues="orders", keys=("acme",))),
+    "owner": (Grant(right="admin", queues="orders"),),
+    "admin": (Grant(right="admin"),),
+}
+"""The callers, besides one without an API key: nobody is to be surprised by what their grants include."""
+
+PRODUCE = "tenant producer worker owner admin"
+CONSUME_ = "consumer worker owner admin"
+OWN = "owner admin"
+ALL = "admin"
+ALLOWED: Final[Mapping[str, str]] = {
+    "enqueue": PRODUCE,
+    "stage": PRODUCE,
+    "publish": PRODUCE,
+    "sinks": PRODUCE,
+    "lease": CONSUME_,
+    "ack": CONSUME_,
+    "forward": CONSUME_,
+    "nack": CONSUME_,
+    "extend": CONSUME_,
+    "get": CONSUME_,
+    "peek": CONSUME_,
+    "explain": CONSUME_,
+    "get_state": CONSUME_,
+    "set_state": CONSUME_,
+    "stats": CONSUME_,
+    "register_consumer": CONSUME_,
+    "claim": CONSUME_,
+    "read_claim": CONSUME_,
+    "consumers": CONSUME_,
+    "cancel": OWN,
+    "create_queue": OWN,
+    "update_queue": OWN,
+    "delete_queue": OWN,
+    "pause": OWN,
+    "resume": OWN,
+    "purge": OWN,
+    "inspect": OWN,
+    "redrive": OWN,
+    "try_hook": OWN,
+    "hook_statistics": OWN,
+    "release_consumer": OWN,
+    "drop_sink": OWN,
+    "split_queue": OWN,
+    "queues": ALL,
+    "redrive_view": ALL,
+    "redrives": ALL,
+    "stop_redrive": ALL,
+    "set_config": ALL,
+    "list_config": ALL,
+    "throttles": ALL,
+    "read_journal": ALL,
+    "set_reader": ALL,
+    "remove_reader": ALL,
+    "readers": ALL,
+    "cluster": ALL,
+    "move_queue": ALL,
+    "drain_node": ALL,
+    "create_key": ALL,
+    "list_keys": ALL,
+    "revoke_key": ALL,
+}
+"""Who may call each verb about the queue ``orders``; everyone else is refused."""
+
+PART = {"queue": "orders", "sink": "s", "batch": 0, "part": "p", "at": 0}
+OBJECTS: Final[Mapping[str, tuple[str, dict[str, Any], str]]] = {
+    "enqueue for another tenant": (
+        "enqueue",
+        {"queue": "orders", "messages": [{"fairness_key": ["bigcorp"]}]},
+        "producer owner admin",
+    ),
+    "enqueue for no tenant": ("enqueue", {"queue": "orders", "messages": [{}]}, "producer owner admin"),
+    "enqueue with a weight": (
+        "enqueue",
+        {"queue": "orders", "messages": [{"fairness_key": ["acme"], "weight": 9}]},
+        "producer owner admin",
+    ),
+    "enqueue with a throttle": (
+        "enqueue",
+        {"queue": "orders", "messages": [{"fairness_key": ["acme"], "throttles": ["stripe"]}]},
+        "producer owner admin",
+    ),
+    "enqueue into another queue": ("enqueue", {"queue": "private", "messages": [{}]}, "admin"),
+    "enqueue dead letters": ("enqueue", {"queue": "orders.dlq", "messages": [{}]}, "admin"),
+    "stage for another tenant": (
+        "stage",
+        {**PART, "messages": [{"fairness_key": ["bigcorp"]}]},
+        "producer owner admin",
+    ),
+    "lease from a partition": ("lease", {"queue": "orders~0"}, CONSUME_),
+    "lease from another queue": ("lease", {"queue": "private"}, "admin"),
+    "look into the dead letters": ("peek", {"queue": "orders.dlq"}, "admin"),
+    "forward into another queue": (
+        "forward",
+        {"queue": "orders", "receipt": RECEIPT, "messages": {"private": [{"fairness_key": ["acme"]}]}},
+        "admin",
+    ),
+    "forward for oneself": (
+        "forward",
+        {"queue": "orders", "receipt": RECEIPT, "messages": {"orders": [{"fairness_key": ["acme"]}]}},
+        "worker owner admin",
+    ),
+    "forward for another tenant": (
+        "forward",
+        {"queue": "orders", "receipt": RECEIPT, "messages": {"orders": [{"fairness_key": ["bigcorp"]}]}},
+        "owner admin",
+    ),
+}
+"""Verbs about other objects: what it is, the verb, the request, and who may."""
+
+
+def request_of(name: str) -> dict[str, Any]:
+    """Return a request about ``orders``; a message in it is for the tenant ``acme``."""
+    if name == "publish":  # without parts protobuf can't tell the field from one that is missing
+        return body_of(name) | {"parts": ["p"]}
+    body = body_of(name)
+    return body | {"messages": [{"fairness_key": ["acme"]}]} if body.get("messages") == [{}] else body
+
+
+def verdict_of(code: str | None, results: list[Any] | None) -> str:
+    """Return the code with which a right was refused, or ``allowed``."""
+    codes = [code, *((result.get("error") or {}).get("code") for result in results or ())]
+    return next((each for each in codes if each in ("unauthenticated", "forbidden")), "allowed")
+
+
+async def over_http(house: House, name: str, request: dict[str, Any], key: str | None) -> str:
+    """Return the verdict on a call over HTTP."""
+    answer = (await house.post(VERBS[name].path, request, key=key)).json()
+    return verdict_of(answer.get("error", {}).get("code"), answer.get("results"))
+
+
+async def over_stream(house: House, name: str, request: dict[str, Any], key: str | None) -> str:
+    """Return the verdict on a call over the stream, or on its handshake."""
+    if key is None:
+        return await handshake(house)
+    async with connected(house, key=key) as socket:
+        socket.call(name, request)
+        while not isinstance(frame := await socket.frame(), (Answer, Refused)):
+            pass
+    if isinstance(frame, Refused):
+        return verdict_of(frame.error.code, None)
+    answer = msgspec.msgpack.decode(frame.answer)
+    return verdict_of(None, answer.get("results"))
+
+
+async def handshake(house: House) -> str:
+    """Return the verdict on a stream without an API key."""
+    socket = Socket()
+    socket.may_write.set()
+    socket.incoming.put_nowait({"type": "websocket.connect"})
+    scope: dict[str, Any] = {"type": "websocket", "path": "/v1/stream", "headers": [(b"host", b"localhost")]}
+    scope |= {"subprotocols": [SUBPROTOCOL], "extensions": {"websocket.http.response": {}}}
+    await HttpInterface(house.server)(scope, socket.receive, socket.send)
+    await socket.outgoing.get()
+    body = msgspec.json.decode((await socket.outgoing.get())["body"])
+    return verdict_of(msgspec.convert(body["error"], ErrorBody).code, None)
+
+
+async def over_grpc(caller: Caller, name: str, request: dict[str, Any], key: str | None) -> str:
+    """Return the verdict on a call over gRPC."""
+    services = {"Broker": BROKER, "Admin": ADMIN, "Batches": BATCHES}
+    service, method = services[VERBS[name].service], VERBS[name].method
+    described = service.methods_by_name[method]
+    if name == "forward":
+        request = request | {"messages": {queue: {"messages": news} for queue, news in request["messages"].items()}}
+    sent = ParseDict(request, GetMessageClass(described.input_type)())
+    call: Any = caller.channel.unary_unary(f"/{service.full_name}/{method}")
+    metadata = () if key is None else (("authorization", f"Bearer {key}"),)
+    try:
+        data = await call(sent.SerializeToString(), metadata=metadata)
+    except grpc.aio.AioRpcError as error:
+        return verdict_of(trailing(error)["fairlane-code"], None)
+    answer = GetMessageClass(described.output_type).FromString(data)
+    codes = [{"error": {"code": each.error.code}} for each in getattr(answer, "results", ())]
+    return verdict_of(None, codes)
+
+
+async def check(caller: Caller, name: str, request: dict[str, Any], allowed: str) -> None:
+    """Compare what everyone is told, over every interface, with what is written down."""
+    expected = {"nobody": "unauthenticated"} | {
+        role: "allowed" if role in allowed.split() else "forbidden" for role in ROLES
+    }
+    keys = {role: await caller.house.key(*grants) for role, grants in ROLES.items()}
+    for interface in ("http", "stream", "grpc"):
+        found = {}
+        for role in expected:
+            key = keys.get(role)
+            if interface == "grpc":
+                found[role] = await over_grpc(caller, name, request, key)
+            else:
+                ask = over_http if interface == "http" else over_stream
+                found[role] = await ask(caller.house, name, request, key)
+        assert (interface, found) == (interface, expected)
+
+
+def test_every_verb_has_a_row() -> None:
+    """Whoever adds a verb decides here who may call it."""
+    assert set(ALLOWED) == set(VERBS)
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_is_for_those_with_the_right(name: str) -> None:
+    """HTTP, the stream and gRPC allow and refuse the same callers."""
+
+    async def main() -> None:
+        async with called(requires_auth=True) as caller:
+            await check(caller, name, request_of(name), ALLOWED[name])
+
+    run(main())
+
+
+@pytest.mark.parametrize("what", OBJECTS)
+def test_a_right_on_one_object_is_none_on_another(what: str) -> None:
+    """Other queues, other tenants, weights and throttles are refused to those who were not given them."""
+
+    async def main() -> None:
+        async with called(requires_auth=True) as caller:
+            await caller.house.broker.create_queue("private")
+            await check(caller, *OBJECTS[what])
+
+    run(main())
+
+
+@pytest.mark.parametrize("role", ["nobody", *ROLES])
+def test_streams_of_deliveries_are_for_consumers(role: str) -> None:
+    """A channel of the stream and gRPC's Consume need the right to consume, as a lease does."""
+
+    async def main() -> None:
+        async with called(requires_auth=True) as caller:
+            expected = "unauthenticated" if role == "nobody" else "allowed" if role in CONSUME_.split() else "forbidden"
+            key = None if role == "nobody" else await caller.house.key(*ROLES[role])
+            assert await over_stream(caller.house, CONSUME, {"queue": "orders"}, key) == expected
+            if expected == "allowed":
+                return
+            call: Any = caller.channel.stream_stream(f"/{BROKER.full_name}/Consume")
+            metadata = () if key is None else (("authorization", f"Bearer {key}"),)
+            opening = ParseDict(
+                {"open": {"queue": "orders"}}, GetMessageClass(BROKER.methods_by_name["Consume"].input_type)()
+            )
+            error = await refused(call(iter([opening.SerializeToString()]), metadata=metadata).read())
+            assert trailing(error)["fairlane-code"] == expected
+
+    run(main())
