@@ -92,7 +92,7 @@ def own_server(folder: Path) -> Iterator[AttackedServer]:
             )
     finally:
         server.kill()
-        server.wait()
+        server.communicate()  # waits, and closes the pipe
 
 
 def _addresses(server: subprocess.Popen[str]) -> dict[str, str]:
