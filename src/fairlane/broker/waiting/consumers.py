@@ -187,7 +187,8 @@ class WaitingConsumers:
                 room.settle()
             self._rooms.clear()
         interrupted: list[str] = []
-        for queue in executor.schedule.in_order([name for name in queues if name in self.lines]):
+        waiting = [name for name in queues if name in self.lines]
+        for queue in executor.schedule.in_order(waiting) if len(waiting) > 1 else waiting:
             if cycle.handed_out >= self._cycle_events_max:
                 self.unserved[queue] = None
                 continue
