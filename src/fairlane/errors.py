@@ -386,7 +386,7 @@ class StoreFull(UnavailableError):
     """The disk of the store is almost full. Nothing was changed; messages can still be leased and acknowledged."""
 
     code = "store_full"
-    remedy = "Consume messages or free disk space, then send the request again; the broker needs no restart."
+    remedy = "Consume messages or free disk space, then send the request again."
 
 
 class StoreLocked(UnavailableError):

@@ -46,14 +46,18 @@ class HealthChecks:
         await self.servicer.Watch(await self._request(context), context)
 
     async def _request(self, context: Context) -> health_pb2.HealthCheckRequest:
+        request = await self._read(context)
+        if request is None:  # the error of the abort must not keep what was read
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "The request is not the name of a service.")
+            raise AssertionError("abort raises")
+        return request
+
+    async def _read(self, context: Context) -> health_pb2.HealthCheckRequest | None:
         try:
             data = await self._reads.read(context, STRANGER)
-            if len(data) <= _NAME_BYTES_MAX:
-                return health_pb2.HealthCheckRequest.FromString(data)
+            return health_pb2.HealthCheckRequest.FromString(data) if len(data) <= _NAME_BYTES_MAX else None
         except (FairlaneError, DecodeError):
-            pass
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "The request is not the name of a service.")
-        raise AssertionError("abort raises")
+            return None
 
 
 class Reflection:

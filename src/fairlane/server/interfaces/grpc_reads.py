@@ -24,7 +24,7 @@ CALLER_READS_MAX: Final = 4
 """Messages of one caller that are being collected at a time."""
 READ_S_MAX: Final = 30.0
 STRANGER: Final = "stranger"
-"""All callers of methods that need no API key, which share the turns of one caller."""
+"""All callers of methods that need no API key: one of their messages is collected at a time."""
 
 
 class MessageReads:
@@ -44,7 +44,8 @@ class MessageReads:
         """
         own = self._turns_of.get(caller)
         if own is None:
-            own = self._turns_of[caller] = asyncio.Semaphore(CALLER_READS_MAX)
+            turns = CALLER_READS_MAX if caller != STRANGER else 1
+            own = self._turns_of[caller] = asyncio.Semaphore(turns)
         async with own, self._turns:
             try:
                 async with asyncio.timeout(self._seconds_max):
