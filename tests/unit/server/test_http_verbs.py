@@ -14,6 +14,7 @@ from fairlane.core.decide import DECIDERS
 from fairlane.model.message import NewMessage
 from fairlane.server.limits import CallLimits
 from fairlane.server.shutdown import dismiss_waiters, settled
+from fairlane.verbs.config import TryHook
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.table import VERBS
@@ -26,7 +27,7 @@ MSGPACK = {"content-type": "application/msgpack"}
 
 def test_every_verb_has_a_handler() -> None:
     """Every verb is answered by the broker, except those about API keys and clusters, which the server answers."""
-    answered = {name for name, verb in VERBS.items() if verb.request in {Lease, *READS, *DECIDERS}}
+    answered = {name for name, verb in VERBS.items() if verb.request in {Lease, TryHook, *READS, *DECIDERS}}
     elsewhere = {name for name, verb in VERBS.items() if verb.request.__module__.endswith((".keys", ".cluster"))}
     assert answered | elsewhere == set(VERBS)
     assert not answered & elsewhere
