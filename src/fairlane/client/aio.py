@@ -29,7 +29,6 @@ from fairlane.verbs.leases import Ack
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.methods.complete_aio import AsyncAllVerbs
 from fairlane.verbs.methods.conversions import Held, errors_of, ids_of, receipt_of
-from fairlane.verbs.table import VERB_OF
 from fairlane.verbs.verb import Request
 from fairlane.wire.frames import Consume
 
@@ -228,7 +227,7 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         """
         if by is not None:
             raise InvalidArgument("A server records the name of the API key; leave out `by`.")
-        answer: A = await self._calls.ask(Asked(VERB_OF[type(request)].name, request, getattr(request, "wait_ms", 0)))
+        answer: A = await self._calls.ask(Asked(request.verb.name, request, getattr(request, "wait_ms", 0)))
         return answer
 
     def _delivered(self, deliveries: list[Delivery]) -> list[AsyncMessage]:

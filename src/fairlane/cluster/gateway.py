@@ -39,7 +39,6 @@ from fairlane.model.limits import PARTITIONS_MAX
 from fairlane.model.message import Delivery, Receipt
 from fairlane.model.partitions import MARK, Split, partition_name, served_name
 from fairlane.verbs.leases import Lease, Nack
-from fairlane.verbs.table import VERB_OF
 from fairlane.verbs.verb import Reply, Request, Verb
 
 _ROUNDS: Final = 5
@@ -96,7 +95,7 @@ class ClusterGateway:
         """Ask the broker that serves the queue here, or if that takes more than one broker, return a task that does."""
         queue = getattr(request, "queue", None)
         served = None if queue is None else self.groups.served_as(queue)
-        if served is None or VERB_OF[type(request)].name in self._special:
+        if served is None or request.verb.name in self._special:
             return self._start(self._reply(request, caller, context, reply))
         if served != queue:
             request = msgspec.structs.replace(request, queue=served)
@@ -118,7 +117,7 @@ class ClusterGateway:
 
     async def call(self, request: Request[Any], caller: Caller, context: CallContext) -> Answer:
         """Return the answer to a request, from here or from another node."""
-        verb = VERB_OF[type(request)]
+        verb = request.verb
         begun_s, rest = asyncio.get_running_loop().time(), request
         for _ in range(_ROUNDS):
             queue: str | None = getattr(request, "queue", None)

@@ -25,7 +25,6 @@ from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
 from fairlane.gateway.protocol import Answer, RemoteAnswer
 from fairlane.model.message import Delivery
-from fairlane.verbs.table import VERB_OF
 from fairlane.verbs.verb import Request
 from fairlane.wire.headers import FORWARDED
 
@@ -91,7 +90,7 @@ class Peers:
             if not line.transport.is_live:
                 await _connected(line.transport)
             wait_ms = getattr(request, "wait_ms", 0)
-            verb = VERB_OF[type(request)]
+            verb = request.verb
             answer: Answer = await line.transport.call(verb.name, request, wait_ms=wait_ms, trace=context.trace)
             return answer
         finally:

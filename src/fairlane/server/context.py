@@ -32,7 +32,6 @@ from fairlane.server.tracing.spans import Spans
 from fairlane.server.waiters import CallerWaits
 from fairlane.server.watchdog import Watchdog
 from fairlane.verbs.leases import Lease, LeasedMessages
-from fairlane.verbs.table import VERB_OF
 from fairlane.verbs.verb import Reply, Request, Verb
 from fairlane.wire.headers import FORWARDED
 
@@ -123,7 +122,7 @@ class ServerContext:
         Raises:
             FairlaneError: the request was refused. Nothing else is ever raised, except on cancellation.
         """
-        verb = VERB_OF[type(request)]
+        verb = request.verb
         try:
             if self.spans is not None:
                 return await self._traced(self.spans, verb, request, caller, context)
@@ -144,7 +143,7 @@ class ServerContext:
         Raises:
             FairlaneError: the request was refused at once.
         """
-        verb = VERB_OF[type(request)]
+        verb = request.verb
         if self.spans is not None or verb.name in self._own:
             return asyncio.create_task(self._reply(verb, request, caller, context, reply))
         try:

@@ -14,7 +14,7 @@ from fairlane.server.interfaces.raw_payload import PARAMETERS
 from fairlane.server.live import feed
 from fairlane.server.routes import journal, reports
 from fairlane.verbs.config import ConfigValues
-from fairlane.verbs.leases import LEASE
+from fairlane.verbs.leases import Lease
 from fairlane.verbs.queues import QueueList
 from fairlane.verbs.table import PATHS
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
@@ -118,7 +118,7 @@ def _add_raw(paths: dict[str, Any]) -> None:
     enqueue["parameters"] = [
         {"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in PARAMETERS
     ]
-    for path in (LEASE.path, *LEASE.aliases):
+    for path in (Lease.verb.path, *Lease.verb.aliases):
         responses = paths[f"/v1/{path}"]["post"]["responses"]
         responses["200"]["content"][RAW] = payload
         responses["204"] = {"description": f"With Accept: {RAW}: nothing was there."}

@@ -18,6 +18,7 @@ STAGE_WAIT_MS: Final = 30_000
 # ------------------------------------------------------------------------------------------------- registered consumers
 
 
+@Verb(name="register_consumer", path="queue/consumer/register", right="consume", repeat="always", service="Batches")
 class RegisterConsumer(Request[ConsumerView], frozen=True, kw_only=True):
     """Register a consumer by name, in a new epoch.
 
@@ -30,16 +31,7 @@ class RegisterConsumer(Request[ConsumerView], frozen=True, kw_only=True):
     idle_ms: int | None = None
 
 
-REGISTER_CONSUMER: Final = Verb(
-    name="register_consumer",
-    request=RegisterConsumer,
-    path="queue/consumer/register",
-    right="consume",
-    repeat="always",
-    service="Batches",
-)
-
-
+@Verb(name="claim", path="queue/consumer/claim", right="consume", repeat="always", is_new_work=True, service="Batches")
 class MakeClaim(Request[Claim], frozen=True, kw_only=True):
     """Complete claims and return the next one.
 
@@ -57,17 +49,7 @@ class MakeClaim(Request[Claim], frozen=True, kw_only=True):
     size_bytes: int | None = None
 
 
-CLAIM: Final = Verb(
-    name="claim",
-    request=MakeClaim,
-    path="queue/consumer/claim",
-    right="consume",
-    repeat="always",
-    is_new_work=True,
-    service="Batches",
-)
-
-
+@Verb(name="read_claim", path="queue/consumer/read", right="consume", repeat="always", service="Batches")
 class ReadClaim(Request[Claimed], frozen=True, kw_only=True):
     """Return messages of an open claim.
 
@@ -84,31 +66,18 @@ class ReadClaim(Request[Claimed], frozen=True, kw_only=True):
     count: int = 1_000
 
 
-READ_CLAIM: Final = Verb(
-    name="read_claim",
-    request=ReadClaim,
-    path="queue/consumer/read",
-    right="consume",
-    repeat="always",
-    service="Batches",
-)
-
-
-class ReleaseConsumer(Request[MessageCount], frozen=True, kw_only=True):
-    """Delete a registered consumer and return its claimed messages to the queue."""
-
-    queue: str
-    consumer: str
-
-
-RELEASE_CONSUMER: Final = Verb(
+@Verb(
     name="release_consumer",
-    request=ReleaseConsumer,
     path="queue/consumer/release",
     right="admin",
     service="Batches",
     command="consumers release",
 )
+class ReleaseConsumer(Request[MessageCount], frozen=True, kw_only=True):
+    """Delete a registered consumer and return its claimed messages to the queue."""
+
+    queue: str
+    consumer: str
 
 
 class ConsumerList(Shape, frozen=True, kw_only=True):
@@ -117,25 +86,24 @@ class ConsumerList(Shape, frozen=True, kw_only=True):
     consumers: list[ConsumerView]
 
 
-class ListConsumers(Request[ConsumerList], frozen=True, kw_only=True):
-    """Return the registered consumers of a queue."""
-
-    queue: str
-
-
-CONSUMERS: Final = Verb(
+@Verb(
     name="consumers",
-    request=ListConsumers,
     path="queue/consumer/list",
     right="consume",
     repeat="always",
     service="Batches",
     command="consumers list",
 )
+class ListConsumers(Request[ConsumerList], frozen=True, kw_only=True):
+    """Return the registered consumers of a queue."""
+
+    queue: str
+
 
 # ---------------------------------------------------------------------------------------------------------------- sinks
 
 
+@Verb(name="stage", path="queue/sink/stage", right="produce", repeat="always", is_new_work=True, service="Batches")
 class Stage(Request[StageResult], frozen=True, kw_only=True):
     """Append messages to a part of a batch, all of them or none.
 
@@ -153,17 +121,7 @@ class Stage(Request[StageResult], frozen=True, kw_only=True):
     wait_ms: int = STAGE_WAIT_MS
 
 
-STAGE: Final = Verb(
-    name="stage",
-    request=Stage,
-    path="queue/sink/stage",
-    right="produce",
-    repeat="always",
-    is_new_work=True,
-    service="Batches",
-)
-
-
+@Verb(name="publish", path="queue/sink/publish", right="produce", repeat="always", service="Batches")
 class Publish(Request[PublishResult], frozen=True, kw_only=True):
     """Publish staged parts of a batch to the queue, in this order and only once."""
 
@@ -173,51 +131,22 @@ class Publish(Request[PublishResult], frozen=True, kw_only=True):
     parts: Parts
 
 
-PUBLISH: Final = Verb(
-    name="publish",
-    request=Publish,
-    path="queue/sink/publish",
-    right="produce",
-    repeat="always",
-    service="Batches",
-)
-
-
 class SinkList(Shape, frozen=True, kw_only=True):
     """The sinks of a queue, by name."""
 
     sinks: list[SinkView]
 
 
+@Verb(name="sinks", path="queue/sink/list", right="produce", repeat="always", service="Batches", command="sinks list")
 class ListSinks(Request[SinkList], frozen=True, kw_only=True):
     """Return the sinks of a queue."""
 
     queue: str
 
 
-SINKS: Final = Verb(
-    name="sinks",
-    request=ListSinks,
-    path="queue/sink/list",
-    right="produce",
-    repeat="always",
-    service="Batches",
-    command="sinks list",
-)
-
-
+@Verb(name="drop_sink", path="queue/sink/drop", right="admin", service="Batches", command="sinks drop")
 class DropSink(Request[MessageCount], frozen=True, kw_only=True):
     """Delete a sink and the messages that are staged for it."""
 
     queue: str
     sink: str
-
-
-DROP_SINK: Final = Verb(
-    name="drop_sink",
-    request=DropSink,
-    path="queue/sink/drop",
-    right="admin",
-    service="Batches",
-    command="sinks drop",
-)

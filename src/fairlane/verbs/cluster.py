@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from fairlane.model.partitions import Split
 from fairlane.model.views import ClusterView
 from fairlane.verbs.verb import Done, Request, Verb
 
 
+@Verb(name="cluster", path="cluster", right="admin", about="every", repeat="always", command="cluster status")
 class GetCluster(Request[ClusterView], frozen=True, kw_only=True):
     """Return the nodes and groups of the cluster."""
 
 
-CLUSTER: Final = Verb(
-    name="cluster",
-    request=GetCluster,
-    path="cluster",
-    right="admin",
-    about="every",
-    repeat="always",
-    command="cluster status",
-)
-
-
+@Verb(name="move_queue", path="cluster/move", right="admin", about="group", repeat="always", command="cluster move")
 class MoveQueue(Request[Done], frozen=True, kw_only=True):
     """Move the group of a queue to a node, and keep it there while the node is alive."""
 
@@ -31,17 +20,7 @@ class MoveQueue(Request[Done], frozen=True, kw_only=True):
     node: str
 
 
-MOVE_QUEUE: Final = Verb(
-    name="move_queue",
-    request=MoveQueue,
-    path="cluster/move",
-    right="admin",
-    about="group",
-    repeat="always",
-    command="cluster move",
-)
-
-
+@Verb(name="split_queue", path="cluster/split", right="admin", repeat="always", spread="own", command="cluster split")
 class SplitQueue(Request[Split], frozen=True, kw_only=True):
     """Split a queue into partitions, or reduce the number of partitions that take new messages."""
 
@@ -49,17 +28,7 @@ class SplitQueue(Request[Split], frozen=True, kw_only=True):
     partitions: int
 
 
-SPLIT_QUEUE: Final = Verb(
-    name="split_queue",
-    request=SplitQueue,
-    path="cluster/split",
-    right="admin",
-    repeat="always",
-    spread="own",
-    command="cluster split",
-)
-
-
+@Verb(name="drain_node", path="cluster/drain", right="admin", about="every", repeat="always", command="cluster drain")
 class DrainNode(Request[Done], frozen=True, kw_only=True):
     """Move all groups of a node to other nodes, or let it own groups again.
 
@@ -69,14 +38,3 @@ class DrainNode(Request[Done], frozen=True, kw_only=True):
 
     node: str
     is_draining: bool = True
-
-
-DRAIN_NODE: Final = Verb(
-    name="drain_node",
-    request=DrainNode,
-    path="cluster/drain",
-    right="admin",
-    about="every",
-    repeat="always",
-    command="cluster drain",
-)

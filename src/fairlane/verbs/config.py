@@ -14,6 +14,7 @@ PRIVATE_PREFIX: Final = "auth:"
 """Config keys that begin with it belong to the server: no verb shows or sets them, and no hook sees them."""
 
 
+@Verb(name="set_config", path="config/set", right="admin", about="every", repeat="always", command="config set")
 class SetConfig(Request[Done], frozen=True, kw_only=True):
     """Set config values in one commit.
 
@@ -24,23 +25,13 @@ class SetConfig(Request[Done], frozen=True, kw_only=True):
     values: ConfigChanges
 
 
-SET_CONFIG: Final = Verb(
-    name="set_config",
-    request=SetConfig,
-    path="config/set",
-    right="admin",
-    about="every",
-    repeat="always",
-    command="config set",
-)
-
-
 class ConfigValues(Shape, frozen=True, kw_only=True):
     """Config values by config key."""
 
     values: dict[str, str]
 
 
+@Verb(name="list_config", path="config/list", right="admin", about="every", repeat="always", command="config list")
 class ListConfig(Request[ConfigValues], frozen=True, kw_only=True):
     """Return config values.
 
@@ -51,37 +42,18 @@ class ListConfig(Request[ConfigValues], frozen=True, kw_only=True):
     prefix: str = ""
 
 
-LIST_CONFIG: Final = Verb(
-    name="list_config",
-    request=ListConfig,
-    path="config/list",
-    right="admin",
-    about="every",
-    repeat="always",
-    command="config list",
-)
-
-
 class ThrottleList(Shape, frozen=True, kw_only=True):
     """Throttles that have a rate, by name."""
 
     throttles: list[ThrottleView]
 
 
+@Verb(name="throttles", path="config/throttles", right="admin", about="every", repeat="always")
 class ListThrottles(Request[ThrottleList], frozen=True, kw_only=True):
     """Return all throttles that have a rate, with their current tokens."""
 
 
-THROTTLES: Final = Verb(
-    name="throttles",
-    request=ListThrottles,
-    path="config/throttles",
-    right="admin",
-    about="every",
-    repeat="always",
-)
-
-
+@Verb(name="try_hook", path="queues/hook/try", right="admin", repeat="always", spread="all", command="hook test")
 class TryHook(Request[HookTrial], frozen=True, kw_only=True):
     """Run a script on a sample in a sandbox. Nothing changes.
 
@@ -101,28 +73,8 @@ class TryHook(Request[HookTrial], frozen=True, kw_only=True):
     error: str = ""
 
 
-TRY_HOOK: Final = Verb(
-    name="try_hook",
-    request=TryHook,
-    path="queues/hook/try",
-    right="admin",
-    repeat="always",
-    spread="all",
-    command="hook test",
-)
-
-
+@Verb(name="hook_statistics", path="queues/hook/statistics", right="admin", repeat="always", spread="all")
 class GetHookStatistics(Request[HookStatistics], frozen=True, kw_only=True):
     """Return statistics about the scripts of a queue since the broker was opened."""
 
     queue: str
-
-
-HOOK_STATISTICS: Final = Verb(
-    name="hook_statistics",
-    request=GetHookStatistics,
-    path="queues/hook/statistics",
-    right="admin",
-    repeat="always",
-    spread="all",
-)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from fairlane.model.views import DeadLetterFilter, RedriveView
 from fairlane.verbs.verb import Request, Shape, Verb
 
 
+@Verb(name="redrive", path="queues/redrive", right="admin", spread="own", command="redrive")
 class Redrive(Request[RedriveView], frozen=True, kw_only=True):
     """Start moving dead letters back to their queue.
 
@@ -26,25 +25,11 @@ class Redrive(Request[RedriveView], frozen=True, kw_only=True):
     is_dry_run: bool = False
 
 
-REDRIVE: Final = Verb(
-    name="redrive", request=Redrive, path="queues/redrive", right="admin", spread="own", command="redrive"
-)
-
-
+@Verb(name="redrive_view", path="queues/redrive/view", right="admin", about="every", repeat="always")
 class GetRedrive(Request[RedriveView], frozen=True, kw_only=True):
     """Return the progress of a redrive."""
 
     id: str
-
-
-REDRIVE_VIEW: Final = Verb(
-    name="redrive_view",
-    request=GetRedrive,
-    path="queues/redrive/view",
-    right="admin",
-    about="every",
-    repeat="always",
-)
 
 
 class RedriveList(Shape, frozen=True, kw_only=True):
@@ -53,31 +38,13 @@ class RedriveList(Shape, frozen=True, kw_only=True):
     redrives: list[RedriveView]
 
 
+@Verb(name="redrives", path="queues/redrive/list", right="admin", about="every", repeat="always")
 class ListRedrives(Request[RedriveList], frozen=True, kw_only=True):
     """Return all redrives since the server started."""
 
 
-REDRIVES: Final = Verb(
-    name="redrives",
-    request=ListRedrives,
-    path="queues/redrive/list",
-    right="admin",
-    about="every",
-    repeat="always",
-)
-
-
+@Verb(name="stop_redrive", path="queues/redrive/stop", right="admin", about="every", repeat="always")
 class StopRedrive(Request[RedriveView], frozen=True, kw_only=True):
     """Stop a redrive. Messages that it has moved stay moved."""
 
     id: str
-
-
-STOP_REDRIVE: Final = Verb(
-    name="stop_redrive",
-    request=StopRedrive,
-    path="queues/redrive/stop",
-    right="admin",
-    about="every",
-    repeat="always",
-)

@@ -18,6 +18,7 @@ class Events(Shape, frozen=True, kw_only=True):
     position: int
 
 
+@Verb(name="read_journal", path="journal/read", right="admin", about="group", repeat="always", is_look=True)
 class ReadJournal(Request[Events], frozen=True, kw_only=True):
     """Return events of the journal after a position.
 
@@ -31,17 +32,7 @@ class ReadJournal(Request[Events], frozen=True, kw_only=True):
     queue: str | None = None
 
 
-READ_JOURNAL: Final = Verb(
-    name="read_journal",
-    request=ReadJournal,
-    path="journal/read",
-    right="admin",
-    about="group",
-    repeat="always",
-    is_look=True,
-)
-
-
+@Verb(name="set_reader", path="journal/reader/set", right="admin", about="group", repeat="always")
 class SetReader(Request[Done], frozen=True, kw_only=True):
     """Register a reader of the journal or advance its position. The journal after the position is kept.
 
@@ -54,16 +45,7 @@ class SetReader(Request[Done], frozen=True, kw_only=True):
     queue: str | None = None
 
 
-SET_READER: Final = Verb(
-    name="set_reader",
-    request=SetReader,
-    path="journal/reader/set",
-    right="admin",
-    about="group",
-    repeat="always",
-)
-
-
+@Verb(name="remove_reader", path="journal/reader/remove", right="admin", about="group")
 class RemoveReader(Request[Done], frozen=True, kw_only=True):
     """Delete a reader of the journal.
 
@@ -75,17 +57,13 @@ class RemoveReader(Request[Done], frozen=True, kw_only=True):
     queue: str | None = None
 
 
-REMOVE_READER: Final = Verb(
-    name="remove_reader", request=RemoveReader, path="journal/reader/remove", right="admin", about="group"
-)
-
-
 class ReaderList(Shape, frozen=True, kw_only=True):
     """The registered readers of the journal, by name."""
 
     readers: list[ReaderView]
 
 
+@Verb(name="readers", path="journal/reader/list", right="admin", about="group", repeat="always")
 class ListReaders(Request[ReaderList], frozen=True, kw_only=True):
     """Return the registered readers of the journal.
 
@@ -94,13 +72,3 @@ class ListReaders(Request[ReaderList], frozen=True, kw_only=True):
     """
 
     queue: str | None = None
-
-
-READERS: Final = Verb(
-    name="readers",
-    request=ListReaders,
-    path="journal/reader/list",
-    right="admin",
-    about="group",
-    repeat="always",
-)

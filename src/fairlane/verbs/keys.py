@@ -44,6 +44,7 @@ class CreatedKey(Shape, frozen=True, kw_only=True):
     key: str
 
 
+@Verb(name="create_key", path="keys/create", right="admin", about="every", is_secret=True, command="key create")
 class CreateKey(Request[CreatedKey], frozen=True, kw_only=True):
     """Create an API key.
 
@@ -55,17 +56,6 @@ class CreateKey(Request[CreatedKey], frozen=True, kw_only=True):
     name: str
     grants: Grants[Grant]
     expires_ms: int | None = None
-
-
-CREATE_KEY: Final = Verb(
-    name="create_key",
-    request=CreateKey,
-    path="keys/create",
-    right="admin",
-    about="every",
-    is_secret=True,
-    command="key create",
-)
 
 
 class KeyShown(Shape, frozen=True, kw_only=True):
@@ -84,27 +74,13 @@ class KeyList(Shape, frozen=True, kw_only=True):
     keys: list[KeyShown]
 
 
+@Verb(name="list_keys", path="keys/list", right="admin", about="every", repeat="always", command="key list")
 class ListKeys(Request[KeyList], frozen=True, kw_only=True):
     """Return all API keys, without their secrets."""
 
 
-LIST_KEYS: Final = Verb(
-    name="list_keys",
-    request=ListKeys,
-    path="keys/list",
-    right="admin",
-    about="every",
-    repeat="always",
-    command="key list",
-)
-
-
+@Verb(name="revoke_key", path="keys/revoke", right="admin", about="every", command="key revoke")
 class RevokeKey(Request[Done], frozen=True, kw_only=True):
     """Revoke an API key."""
 
     id: str
-
-
-REVOKE_KEY: Final = Verb(
-    name="revoke_key", request=RevokeKey, path="keys/revoke", right="admin", about="every", command="key revoke"
-)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from fairlane.model.bounds import Batch, ByQueue
 from fairlane.model.message import Delivery, NewMessage, Receipt
@@ -18,6 +18,19 @@ class LeasedMessages(Shape, frozen=True, kw_only=True):
     deliveries: list[Delivery]
 
 
+@Verb(
+    name="lease",
+    path="queue/lease",
+    aliases={"queue/dequeue": {}, "queue/dequeueWithState": {"with_state": True}},
+    right="consume",
+    # The messages of a lost answer return to the queue when their leases end.
+    repeat="always",
+    spread="any",
+    is_followed=True,
+    is_new_work=True,
+    service="Broker",
+    command="lease",
+)
 class Lease(Request[LeasedMessages], frozen=True, kw_only=True):
     """Lease messages in fair order.
 
@@ -37,39 +50,12 @@ class Lease(Request[LeasedMessages], frozen=True, kw_only=True):
     with_state: bool = False
 
 
-LEASE: Final = Verb(
-    name="lease",
-    request=Lease,
-    path="queue/lease",
-    aliases={"queue/dequeue": {}, "queue/dequeueWithState": {"with_state": True}},
-    right="consume",
-    # The messages of a lost answer return to the queue when their leases end.
-    repeat="always",
-    spread="any",
-    is_followed=True,
-    is_new_work=True,
-    service="Broker",
-    command="lease",
-)
-
-
+@Verb(name="ack", path="queue/ack", right="consume", spread="by_id", is_followed=True, service="Broker", command="ack")
 class Ack(Request[Results], frozen=True, kw_only=True):
     """Acknowledge leased messages. Each one succeeds or fails separately."""
 
     queue: str
     receipts: Batch[Receipt]
-
-
-ACK: Final = Verb(
-    name="ack",
-    request=Ack,
-    path="queue/ack",
-    right="consume",
-    spread="by_id",
-    is_followed=True,
-    service="Broker",
-    command="ack",
-)
 
 
 class ForwardedIds(Shape, frozen=True, kw_only=True):
@@ -78,6 +64,7 @@ class ForwardedIds(Shape, frozen=True, kw_only=True):
     ids: list[str]
 
 
+@Verb(name="forward", path="queue/forward", right="consume", is_new_work=True, service="Broker")
 class Forward(Request[ForwardedIds], frozen=True, kw_only=True):
     """Acknowledge a leased message and enqueue others, in one commit or not at all.
 
@@ -90,16 +77,9 @@ class Forward(Request[ForwardedIds], frozen=True, kw_only=True):
     messages: ByQueue[Batch[NewMessage]]
 
 
-FORWARD: Final = Verb(
-    name="forward",
-    request=Forward,
-    path="queue/forward",
-    right="consume",
-    is_new_work=True,
-    service="Broker",
+@Verb(
+    name="nack", path="queue/nack", right="consume", spread="by_id", is_followed=True, service="Broker", command="nack"
 )
-
-
 class Nack(Request[Results], frozen=True, kw_only=True):
     """Return leased messages to their queue. Each one succeeds or fails separately.
 
@@ -116,18 +96,16 @@ class Nack(Request[Results], frozen=True, kw_only=True):
     delay_ms: int | None = None
 
 
-NACK: Final = Verb(
-    name="nack",
-    request=Nack,
-    path="queue/nack",
+@Verb(
+    name="extend",
+    path="queue/extend",
     right="consume",
+    repeat="always",
     spread="by_id",
     is_followed=True,
     service="Broker",
-    command="nack",
+    command="extend",
 )
-
-
 class Extend(Request[Results], frozen=True, kw_only=True):
     """Renew leases. Each one succeeds or fails separately.
 
@@ -140,25 +118,13 @@ class Extend(Request[Results], frozen=True, kw_only=True):
     visibility_ms: int | None = None
 
 
-EXTEND: Final = Verb(
-    name="extend",
-    request=Extend,
-    path="queue/extend",
-    right="consume",
-    repeat="always",
-    spread="by_id",
-    is_followed=True,
-    service="Broker",
-    command="extend",
-)
-
-
 class Etag(Shape, frozen=True, kw_only=True):
     """The version of the workflow state after the write; null if the state was removed."""
 
     etag: str | None = None
 
 
+@Verb(name="set_state", path="queue/state/put", right="consume", spread="by_id", service="Broker", command="state put")
 class SetState(Request[Etag], frozen=True, kw_only=True):
     """Write the workflow state of a leased message if its version is still ``etag``.
 
@@ -171,14 +137,3 @@ class SetState(Request[Etag], frozen=True, kw_only=True):
     receipt: Receipt
     state: bytes | None = None
     etag: str | None = None
-
-
-SET_STATE: Final = Verb(
-    name="set_state",
-    request=SetState,
-    path="queue/state/put",
-    right="consume",
-    spread="by_id",
-    service="Broker",
-    command="state put",
-)

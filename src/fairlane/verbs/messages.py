@@ -27,6 +27,17 @@ class EnqueueResults(Shape, frozen=True, kw_only=True):
     results: list[EnqueueResult]
 
 
+@Verb(
+    name="enqueue",
+    path="queue/enqueue",
+    right="produce",
+    repeat="deduplicated",
+    spread="by_key",
+    is_followed=True,
+    is_new_work=True,
+    service="Broker",
+    command="enqueue",
+)
 class Enqueue(Request[EnqueueResults], frozen=True, kw_only=True):
     """Enqueue messages. Each one succeeds or fails separately.
 
@@ -37,20 +48,6 @@ class Enqueue(Request[EnqueueResults], frozen=True, kw_only=True):
     queue: str
     messages: Batch[NewMessage]
     wait_ms: int = ENQUEUE_WAIT_MS
-
-
-ENQUEUE: Final = Verb(
-    name="enqueue",
-    request=Enqueue,
-    path="queue/enqueue",
-    right="produce",
-    repeat="deduplicated",
-    spread="by_key",
-    is_followed=True,
-    is_new_work=True,
-    service="Broker",
-    command="enqueue",
-)
 
 
 class Result(Shape, frozen=True, kw_only=True):
@@ -70,6 +67,7 @@ class Results(Shape, frozen=True, kw_only=True):
     results: list[Result]
 
 
+@Verb(name="cancel", path="queue/cancel", right="admin", spread="by_id")
 class Cancel(Request[Results], frozen=True, kw_only=True):
     """Remove messages that are not leased. Each one succeeds or fails separately."""
 
@@ -77,9 +75,7 @@ class Cancel(Request[Results], frozen=True, kw_only=True):
     ids: Batch[str]
 
 
-CANCEL: Final = Verb(name="cancel", request=Cancel, path="queue/cancel", right="admin", spread="by_id")
-
-
+@Verb(name="get", path="queue/get", right="consume", repeat="always", spread="by_id", is_look=True)
 class GetMessage(Request[MessageView], frozen=True, kw_only=True):
     """Return a message without leasing it.
 
@@ -92,23 +88,13 @@ class GetMessage(Request[MessageView], frozen=True, kw_only=True):
     with_body: bool = True
 
 
-GET: Final = Verb(
-    name="get",
-    request=GetMessage,
-    path="queue/get",
-    right="consume",
-    repeat="always",
-    spread="by_id",
-    is_look=True,
-)
-
-
 class MessageList(Shape, frozen=True, kw_only=True):
     """Messages, in the order in which they were enqueued."""
 
     messages: list[MessageView]
 
 
+@Verb(name="peek", path="queue/peek", right="consume", repeat="always", spread="in_order", is_look=True, command="peek")
 class Peek(Request[MessageList], frozen=True, kw_only=True):
     """Return messages without leasing them.
 
@@ -126,34 +112,12 @@ class Peek(Request[MessageList], frozen=True, kw_only=True):
     with_body: bool = False
 
 
-PEEK: Final = Verb(
-    name="peek",
-    request=Peek,
-    path="queue/peek",
-    right="consume",
-    repeat="always",
-    spread="in_order",
-    is_look=True,
-    command="peek",
-)
-
-
+@Verb(name="explain", path="queue/explain", right="consume", repeat="always", spread="by_id", command="explain")
 class Explain(Request[Explained], frozen=True, kw_only=True):
     """Explain why a message is waiting."""
 
     queue: str
     id: str
-
-
-EXPLAIN: Final = Verb(
-    name="explain",
-    request=Explain,
-    path="queue/explain",
-    right="consume",
-    repeat="always",
-    spread="by_id",
-    command="explain",
-)
 
 
 class WorkflowState(Shape, frozen=True, kw_only=True):
@@ -163,16 +127,8 @@ class WorkflowState(Shape, frozen=True, kw_only=True):
     etag: str | None = None
 
 
-class GetState(Request[WorkflowState], frozen=True, kw_only=True):
-    """Return the workflow state of a message."""
-
-    queue: str
-    id: str
-
-
-GET_STATE: Final = Verb(
+@Verb(
     name="get_state",
-    request=GetState,
     path="queue/state/get",
     right="consume",
     repeat="always",
@@ -180,3 +136,8 @@ GET_STATE: Final = Verb(
     service="Broker",
     command="state get",
 )
+class GetState(Request[WorkflowState], frozen=True, kw_only=True):
+    """Return the workflow state of a message."""
+
+    queue: str
+    id: str

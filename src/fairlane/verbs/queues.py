@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from fairlane.model.bounds import PolicyChanges, RequestKey
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.views import QueueView
 from fairlane.verbs.verb import Done, Request, Shape, Verb
 
 
+@Verb(name="create_queue", path="queues/create", right="admin", spread="own", command="queue create")
 class CreateQueue(Request[Done], frozen=True, kw_only=True):
     """Create a queue and its dead-letter queue.
 
@@ -22,11 +21,7 @@ class CreateQueue(Request[Done], frozen=True, kw_only=True):
     group: str | None = None
 
 
-CREATE_QUEUE: Final = Verb(
-    name="create_queue", request=CreateQueue, path="queues/create", right="admin", spread="own", command="queue create"
-)
-
-
+@Verb(name="update_queue", path="queues/update", right="admin", repeat="always", spread="own", command="queue update")
 class UpdateQueue(Request[Done], frozen=True, kw_only=True):
     """Change fields of a queue's policy.
 
@@ -38,28 +33,14 @@ class UpdateQueue(Request[Done], frozen=True, kw_only=True):
     policy: PolicyChanges
 
 
-UPDATE_QUEUE: Final = Verb(
-    name="update_queue",
-    request=UpdateQueue,
-    path="queues/update",
-    right="admin",
-    repeat="always",
-    spread="own",
-    command="queue update",
-)
-
-
+@Verb(name="delete_queue", path="queues/delete", right="admin", spread="own", command="queue delete")
 class DeleteQueue(Request[Done], frozen=True, kw_only=True):
     """Delete a queue with all its messages, and its dead-letter queue."""
 
     queue: str
 
 
-DELETE_QUEUE: Final = Verb(
-    name="delete_queue", request=DeleteQueue, path="queues/delete", right="admin", spread="own", command="queue delete"
-)
-
-
+@Verb(name="pause", path="queues/pause", right="admin", repeat="always", spread="all", command="queue pause")
 class PauseQueue(Request[Done], frozen=True, kw_only=True):
     """Stop delivery from a queue, or from one fairness key.
 
@@ -71,17 +52,7 @@ class PauseQueue(Request[Done], frozen=True, kw_only=True):
     key: RequestKey | None = None
 
 
-PAUSE: Final = Verb(
-    name="pause",
-    request=PauseQueue,
-    path="queues/pause",
-    right="admin",
-    repeat="always",
-    spread="all",
-    command="queue pause",
-)
-
-
+@Verb(name="resume", path="queues/resume", right="admin", repeat="always", spread="all", command="queue resume")
 class ResumeQueue(Request[Done], frozen=True, kw_only=True):
     """Resume delivery from a queue, or from one fairness key.
 
@@ -93,32 +64,17 @@ class ResumeQueue(Request[Done], frozen=True, kw_only=True):
     key: RequestKey | None = None
 
 
-RESUME: Final = Verb(
-    name="resume",
-    request=ResumeQueue,
-    path="queues/resume",
-    right="admin",
-    repeat="always",
-    spread="all",
-    command="queue resume",
-)
-
-
 class MessageCount(Shape, frozen=True, kw_only=True):
     """The number of messages that were affected."""
 
     count: int
 
 
+@Verb(name="purge", path="queues/purge", right="admin", spread="all", command="queue purge")
 class PurgeQueue(Request[MessageCount], frozen=True, kw_only=True):
     """Delete all messages of a queue that are not leased."""
 
     queue: str
-
-
-PURGE: Final = Verb(
-    name="purge", request=PurgeQueue, path="queues/purge", right="admin", spread="all", command="queue purge"
-)
 
 
 class QueueList(Shape, frozen=True, kw_only=True):
@@ -127,38 +83,19 @@ class QueueList(Shape, frozen=True, kw_only=True):
     queues: list[QueueView]
 
 
+@Verb(name="queues", path="queues/list", right="admin", about="every", repeat="always", command="queue list")
 class ListQueues(Request[QueueList], frozen=True, kw_only=True):
     """Return all queues in short."""
 
 
-QUEUES: Final = Verb(
-    name="queues",
-    request=ListQueues,
-    path="queues/list",
-    right="admin",
-    about="every",
-    repeat="always",
-    command="queue list",
-)
-
-
+@Verb(name="inspect", path="queues/inspect", right="admin", repeat="always", spread="all", command="queue inspect")
 class InspectQueue(Request[QueueView], frozen=True, kw_only=True):
     """Return a queue with its fairness keys, throttles, registered consumers and sinks."""
 
     queue: str
 
 
-INSPECT: Final = Verb(
-    name="inspect",
-    request=InspectQueue,
-    path="queues/inspect",
-    right="admin",
-    repeat="always",
-    spread="all",
-    command="queue inspect",
-)
-
-
+@Verb(name="stats", path="queue/stats", right="consume", repeat="always", spread="all", command="stats")
 class GetStats(Request[QueueView], frozen=True, kw_only=True):
     """Return a queue in short, or with some of its fairness keys.
 
@@ -168,14 +105,3 @@ class GetStats(Request[QueueView], frozen=True, kw_only=True):
 
     queue: str
     keys_max: int = 0
-
-
-STATS: Final = Verb(
-    name="stats",
-    request=GetStats,
-    path="queue/stats",
-    right="consume",
-    repeat="always",
-    spread="all",
-    command="stats",
-)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from fairlane.verbs import batches, cluster, config, dead_letters, journal, keys, leases, messages, queues
 from fairlane.verbs.verb import Request, Verb
@@ -11,11 +11,12 @@ from fairlane.verbs.verb import Request, Verb
 _TOPICS: Final = (messages, leases, queues, dead_letters, config, batches, journal, cluster, keys)
 
 VERBS: Final[Mapping[str, Verb]] = {
-    verb.name: verb for topic in _TOPICS for verb in vars(topic).values() if isinstance(verb, Verb)
+    request.verb.name: request.verb
+    for topic in _TOPICS
+    for request in vars(topic).values()
+    if isinstance(request, type) and issubclass(request, Request) and request is not Request
 }
 """All verbs by name."""
-VERB_OF: Final[Mapping[type[Request[Any]], Verb]] = {verb.request: verb for verb in VERBS.values()}
-"""The verb of each request class."""
 METHODS: Final[Mapping[str, Verb]] = {verb.method: verb for verb in VERBS.values()}
 """The verb behind each gRPC method."""
 PATHS: Final[Mapping[str, Verb]] = {path: verb for verb in VERBS.values() for path in (verb.path, *verb.aliases)}

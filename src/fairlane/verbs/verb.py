@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar, get_args
+from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar, get_args
 
 import msgspec
 
 A_co = TypeVar("A_co", covariant=True)
+R = TypeVar("R", bound="Request[Any]")
 Right = Literal["produce", "consume", "admin"]
 """What an API key may do. ``admin`` includes the others."""
 About = Literal["queue", "group", "every"]
@@ -37,7 +38,13 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Request(Shape, Generic[A_co], frozen=True, kw_only=True):
-    """The base of requests. The type parameter is the answer."""
+    """The base of requests. The type parameter is the answer, and ``Verb`` decorates each request class.
+
+    Attributes:
+        verb: the facts about the verb.
+    """
+
+    verb: ClassVar[Verb]
 
 
 class Reply(Protocol):
@@ -59,11 +66,10 @@ class Done(Shape, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """The facts about one verb.
+    """The facts about one verb, as the decorator of its request class.
 
     Attributes:
         name: the verb's name in the SDK and on the stream.
-        request: the request class. Its name is also the name of the gRPC method.
         path: the HTTP path below ``/v1``.
         aliases: other HTTP paths of the verb, each with the fields of the request that it fixes.
         right: the right that the caller needs.
@@ -76,10 +82,12 @@ class Verb:
         is_secret: whether the answer holds a secret that must not be cached.
         service: the gRPC service that has its method.
         command: the name of its command in the CLI, where one exists.
+        request: the request class.
+        answer: the answer class: the type parameter of the request class.
+        method: the name of the gRPC method, which is that of the request class.
     """
 
     name: str
-    request: type[Request[Any]]
     path: str
     right: Right
     about: About = "queue"
@@ -92,10 +100,15 @@ class Verb:
     service: Service = "Admin"
     aliases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     command: str | None = None
+    request: type[Request[Any]] = field(init=False)
     answer: type[msgspec.Struct] = field(init=False)
     method: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        bases: Final = self.request.__orig_bases__  # type: ignore[attr-defined]  # Generic sets it
+    def __call__(self, request: type[R]) -> type[R]:
+        """Attach the verb to its request class."""
+        bases: Final = request.__orig_bases__  # type: ignore[attr-defined]  # Generic sets it
+        object.__setattr__(self, "request", request)
         object.__setattr__(self, "answer", get_args(bases[0])[0])
-        object.__setattr__(self, "method", self.request.__name__)
+        object.__setattr__(self, "method", request.__name__)
+        request.verb = self
+        return request

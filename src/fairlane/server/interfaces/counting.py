@@ -21,9 +21,9 @@ from fairlane.broker.handlers.checks import headers_excess
 from fairlane.errors import InvalidArgument, RequestTooLarge
 from fairlane.model.bounds import Batch, ByQueue
 from fairlane.model.limits import BATCH_HEADERS_MAX, HEADERS_MAX, JSON_COMMAS_MAX
-from fairlane.verbs.batches import STAGE
-from fairlane.verbs.leases import FORWARD
-from fairlane.verbs.messages import ENQUEUE
+from fairlane.verbs.batches import Stage
+from fairlane.verbs.leases import Forward
+from fairlane.verbs.messages import Enqueue
 
 JSON_FROM_BYTES: Final = JSON_COMMAS_MAX
 """A shorter request cannot have too many commas."""
@@ -47,7 +47,7 @@ class _SkimmedForward(msgspec.Struct):
 
 
 _batch, _forward = msgspec.msgpack.Decoder(_SkimmedBatch), msgspec.msgpack.Decoder(_SkimmedForward)
-_WITH_MESSAGES: Final = frozenset((ENQUEUE.name, STAGE.name, FORWARD.name))
+_WITH_MESSAGES: Final = frozenset((Enqueue.verb.name, Stage.verb.name, Forward.verb.name))
 
 
 def check_json(body: bytes) -> None:
@@ -74,7 +74,7 @@ def check_msgpack(name: str, body: bytes | msgspec.Raw) -> None:
     if data.count(b"headers") * HEADERS_MAX <= BATCH_HEADERS_MAX:  # the name of the field, as often as there are maps
         return
     try:
-        if name == FORWARD.name:
+        if name == Forward.verb.name:
             batches = list(_forward.decode(data).messages.values())
         else:
             batches = [_batch.decode(data).messages]

@@ -25,7 +25,7 @@ from fairlane.server.interfaces.grpc_reads import Context
 from fairlane.server.interfaces.grpc_shapes import parsed, shaped
 from fairlane.server.interfaces.outbox import BYTES_MAX, FRAMES_MAX, Frame, FrameQueue, payload_bytes
 from fairlane.verbs.errors import body_of, error_of
-from fairlane.verbs.leases import LEASE
+from fairlane.verbs.leases import Lease
 from fairlane.verbs.messages import Results
 from fairlane.wire.frames import CONSUME, Consume, Deliver, Ended, Refused, Stop
 from fairlane.wire.grpc import broker_pb2
@@ -157,7 +157,7 @@ class _Consuming:
             FairlaneError: the call ends for another reason than the client stopping.
         """
         self._call.admit(self._caller)
-        self._server.check_before_reading(LEASE, self._caller)
+        self._server.check_before_reading(Lease.verb, self._caller)
         request = await self._opening()
         self._server.tally.calls[CONSUME] += 1
         self._server.check_open()

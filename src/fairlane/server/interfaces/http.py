@@ -23,8 +23,8 @@ from fairlane.server.interfaces.relay import may_relay, relay
 from fairlane.server.interfaces.stream import serve_stream
 from fairlane.server.live import feed
 from fairlane.server.routes import journal, pages, reports
-from fairlane.verbs.leases import LEASE, Lease, LeasedMessages
-from fairlane.verbs.messages import ENQUEUE
+from fairlane.verbs.leases import Lease, LeasedMessages
+from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.table import PATHS
 from fairlane.verbs.verb import Verb
 
@@ -47,14 +47,14 @@ async def _enqueue(server: ServerContext, exchange: Exchange, caller: Caller) ->
     if exchange.content_type == RAW:
         await raw_payload.enqueue(server, exchange, caller)
     else:
-        await _call(ENQUEUE, server, exchange, caller)
+        await _call(Enqueue.verb, server, exchange, caller)
 
 
 async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Lease messages, unless the caller disconnects while it waits: then what was leased goes back."""
     if caller.grants is not None:
-        server.check_before_reading(LEASE, caller)
-    request = await exchange.request(Lease, LEASE.name)
+        server.check_before_reading(Lease.verb, caller)
+    request = await exchange.request(Lease, Lease.verb.name)
     if fixed:  # by the alias under which it is called
         request = msgspec.structs.replace(request, **fixed)
     if request.wait_ms:
@@ -87,10 +87,10 @@ def _routes() -> dict[tuple[str, str], Route]:
     routes: dict[tuple[str, str], Route] = {
         ("POST", f"/v1/{path}"): partial(_call, verb) for path, verb in PATHS.items()
     }
-    leases = {LEASE.path: {}, **LEASE.aliases}
+    leases = {Lease.verb.path: {}, **Lease.verb.aliases}
     routes |= {("POST", f"/v1/{path}"): partial(_lease, fixed) for path, fixed in leases.items()}
     return routes | {
-        ("POST", f"/v1/{ENQUEUE.path}"): _enqueue,
+        ("POST", f"/v1/{Enqueue.verb.path}"): _enqueue,
         ("POST", "/v1/queue/subscribe"): subscription.subscribe,
         ("POST", "/v1/queue/subscribeWithState"): partial(subscription.subscribe, with_state=True),
         ("POST", "/v1/queue/watch"): subscription.watch,

@@ -33,7 +33,7 @@ from fairlane.server.interfaces.counting import HEADERS_FROM_BYTES, check_msgpac
 from fairlane.server.interfaces.exchange import headers_of
 from fairlane.server.interfaces.outbox import Frame, Outbox, payload_bytes
 from fairlane.verbs.errors import body_of
-from fairlane.verbs.leases import LEASE, Lease, LeasedMessages
+from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Done, Request, Shape
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
@@ -48,7 +48,7 @@ _RETRY_AFTER_MS: Final = 1_000
 _LOOKS: Final = frozenset(name for name, verb in VERBS.items() if verb.is_look)
 _LOOKS_MAX: Final = 8
 """How many calls of a connection may be in flight that cost little to ask but may have large answers."""
-_VERBS: Final = {**VERBS, CONSUME: LEASE}
+_VERBS: Final = {**VERBS, CONSUME: Lease.verb}
 """The verbs that need a right; a channel needs that of a lease."""
 _DECODERS: Final = {name: msgspec.msgpack.Decoder(shape).decode for name, shape in SHAPES.items()}
 

@@ -14,7 +14,7 @@ from fairlane.gateway.caller import Caller
 from fairlane.journal.records import AnyRecord, Enqueued, Published, QueueRemoved, Redriven, Returned
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.exchange import JSON, Exchange, line_of
-from fairlane.verbs.leases import LEASE
+from fairlane.verbs.leases import Lease
 from fairlane.wire.frames import Consume, WatchQueue
 
 EVENTS = "text/event-stream"
@@ -23,7 +23,7 @@ _LINES, _PIECES = "application/jsonl", "application/vnd.fairlane.stream"
 
 async def subscribe(server: ServerContext, exchange: Exchange, caller: Caller, *, with_state: bool = False) -> None:
     """Send deliveries as they come, until the caller disconnects; then what it has not acknowledged goes back."""
-    server.check_before_reading(LEASE, caller)
+    server.check_before_reading(Lease.verb, caller)
     request = await exchange.request(Consume, "subscribe")
     if with_state:
         request = msgspec.structs.replace(request, with_state=True)
@@ -83,7 +83,7 @@ async def first_of(*coroutines: object) -> None:
 
 async def watch(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Send an event whenever messages become available, by enqueue, return or redrive. This leases nothing."""
-    server.check_before_reading(LEASE, caller)
+    server.check_before_reading(Lease.verb, caller)
     queue = await _watched(exchange)
     server.tally.calls["watch"] += 1
     server.check_open()
