@@ -56,6 +56,7 @@ STATUSES = {
     "sink_not_found": "NOT_FOUND",
     "stage_mismatch": "ABORTED",
     "rate_limited": "RESOURCE_EXHAUSTED",
+    "too_much_unread": "RESOURCE_EXHAUSTED",
     "wrong_event_loop": "INTERNAL",
     "internal": "INTERNAL",
 }
