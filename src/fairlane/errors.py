@@ -4,12 +4,14 @@ Catch ``FairlaneError`` for all of them, ``RequestError`` for errors that the ca
 ``UnavailableError`` for errors that may go away when the caller tries again later.
 
 The cause says what happened, with the values, and is written where the error is raised. The remedy says what to do
-about it and belongs to the class. ``fairlane.wire.errors`` maps each code to its HTTP and gRPC status, and
+about it and belongs to the class. The code is the name of the class in lower case with underscores, without the
+suffix ``Error``. ``fairlane.wire.errors`` maps each code to its HTTP and gRPC status, and
 ``docs/reference/errors.md`` is generated from the docstrings below.
 """
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 
@@ -24,6 +26,10 @@ class FairlaneError(Exception):
 
     code: ClassVar[str]
     remedy: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        if "remedy" in vars(cls):
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__.removesuffix("Error")).lower()
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -52,70 +58,60 @@ class UnavailableError(FairlaneError):
 class InvalidArgument(RequestError, ValueError):
     """A value in the request is not valid. Nothing was changed."""
 
-    code = "invalid_argument"
     remedy = "Correct the value and call again."
 
 
 class Closed(RequestError):
     """The scheduler, broker, client or server is closed or shutting down. Nothing was changed."""
 
-    code = "closed"
     remedy = "Open a new one, or stop."
 
 
 class WrongEventLoop(RequestError, RuntimeError):
     """An object that belongs to one event loop was called from another loop or thread. Nothing was changed."""
 
-    code = "wrong_event_loop"
     remedy = "Call it on its own event loop; from another thread, use loop.call_soon_threadsafe()."
 
 
 class WrongProcess(RequestError, RuntimeError):
     """A broker was called in a process forked from the one that opened it. Nothing was changed."""
 
-    code = "wrong_process"
     remedy = "Open the broker after forking, in one process only; run a server to share it between processes."
 
 
 class JavaNotFound(RequestError):
     """Spark needs Java 17 or newer, and none was found on this machine."""
 
-    code = "java_not_found"
     remedy = "Install fairlane[spark], which includes Java, or set JAVA_HOME to a Java 17 or newer."
 
 
 class ExecutorMismatch(RequestError):
     """A Spark executor runs other versions of Python, PySpark or Fairlane than the driver. No data was touched."""
 
-    code = "executor_mismatch"
     remedy = "Install the driver's versions on every Spark worker and point PYSPARK_PYTHON at that Python."
 
 
 class QueueNotFound(RequestError):
     """The queue does not exist, or was deleted while the caller waited."""
 
-    code = "queue_not_found"
     remedy = "Check the name, or create the queue first."
 
 
 class QueueExists(RequestError):
     """A queue with this name already exists. It was not changed."""
 
-    code = "queue_exists"
     remedy = "Choose another name, or update the existing queue."
 
 
 class MessageNotFound(RequestError):
     """The queue has no message with this id: it was acknowledged, deleted or expired, or never existed."""
 
-    code = "message_not_found"
     remedy = "Ignore this if the message was already acknowledged; otherwise check the queue and the id."
 
 
 class LeaseMismatch(RequestError):
     """The caller's lease on the message has ended, or another consumer holds it now. Nothing was changed."""
 
-    code = "lease_mismatch"
     remedy = (
         "Drop this message; it is redelivered or already was. "
         "To keep leases longer, extend them in time or raise the visibility timeout."
@@ -125,77 +121,66 @@ class LeaseMismatch(RequestError):
 class ConsumerNotFound(RequestError):
     """No consumer with this name is registered on the queue."""
 
-    code = "consumer_not_found"
     remedy = "Register the consumer first. If it was released, its claimed messages are back in the queue."
 
 
 class ConsumerFenced(RequestError):
     """Another process registered a consumer under this name and replaced this one. Nothing was changed."""
 
-    code = "consumer_fenced"
     remedy = "Stop this consumer; register again only to replace the other one."
 
 
 class ClaimNotFound(RequestError):
     """The consumer has no open claim with this number: it was completed, returned, or never made."""
 
-    code = "claim_not_found"
     remedy = "Call claim to get the consumer's open claim; a completed claim cannot be read again."
 
 
 class SinkNotFound(RequestError):
     """The queue has no sink with this name."""
 
-    code = "sink_not_found"
     remedy = "Ignore this if the sink was already dropped; otherwise check the queue and the name."
 
 
 class StageMismatch(RequestError):
     """The staged messages are not the ones that the request continues or publishes. Nothing was staged or published."""
 
-    code = "stage_mismatch"
     remedy = "Stage the whole part again under a new name, then publish that."
 
 
 class NotPending(RequestError):
     """The message is leased, so it cannot be cancelled. Nothing was changed."""
 
-    code = "not_pending"
     remedy = "Try again once its lease has ended."
 
 
 class StateMismatch(RequestError):
     """The workflow state has another version than the caller expected. Nothing was changed."""
 
-    code = "state_mismatch"
     remedy = "Read the state again, apply your change to it, and write it with the new etag."
 
 
 class NotADlq(RequestError):
     """The queue is not a dead-letter queue, or the queue it belongs to was deleted."""
 
-    code = "not_a_dlq"
     remedy = "Name a dead-letter queue, such as orders.dlq."
 
 
 class HookInvalid(RequestError):
     """The script cannot be used as a hook. The previous hook stays in place."""
 
-    code = "hook_invalid"
     remedy = "Correct the script and test it with `fairlane hook test` before you install it."
 
 
 class PayloadTooLarge(RequestError):
     """A payload is larger than the broker's payload_bytes_max. The message was not enqueued."""
 
-    code = "payload_too_large"
     remedy = "Store large data elsewhere and send a reference, or raise payload_bytes_max."
 
 
 class RequestTooLarge(RequestError):
     """A request has more bytes or items than the server reads."""
 
-    code = "request_too_large"
     remedy = (
         "Send less in one request. Send large JSON as application/msgpack, or one payload as application/octet-stream; "
         "otherwise raise the setting that the cause names."
@@ -205,14 +190,12 @@ class RequestTooLarge(RequestError):
 class ReaderNotFound(RequestError):
     """No journal reader is registered under this name."""
 
-    code = "reader_not_found"
     remedy = "Register the reader first."
 
 
 class JournalTrimmed(RequestError):
     """The requested part of the journal has been deleted."""
 
-    code = "journal_trimmed"
     remedy = (
         "Read from the position in this error. "
         "To keep more in future, raise the journal's retention or register a reader."
@@ -222,21 +205,18 @@ class JournalTrimmed(RequestError):
 class JournalIncomplete(RequestError):
     """An exported journal has a gap, starts too late, or contains no messages to replay."""
 
-    code = "journal_incomplete"
     remedy = "Export the missing segments into the folder, or choose another folder."
 
 
 class CandidateInvalid(RequestError):
     """A what-if policy, sweep or target is malformed, or cannot be applied to the journal."""
 
-    code = "candidate_invalid"
     remedy = "Correct it; docs/guides/what-if.md lists the settings you can try."
 
 
 class RedriveNotFound(RequestError):
     """No redrive with this id is running or has run since the broker was opened."""
 
-    code = "redrive_not_found"
     remedy = "Start a new redrive; messages that were already moved stay moved."
 
 
@@ -247,7 +227,6 @@ class QueueElsewhere(RequestError):
         at: the address of that node.
     """
 
-    code = "queue_elsewhere"
     remedy = "Send the request to the node at the address in this error; Fairlane's clients do so by themselves."
 
     def __init__(self, cause: str, *, at: str = "") -> None:
@@ -258,7 +237,6 @@ class QueueElsewhere(RequestError):
 class NodeNotFound(RequestError):
     """The cluster has no node with this name. Nothing was changed."""
 
-    code = "node_not_found"
     remedy = "Check the name; `fairlane cluster status` lists the nodes."
 
 
@@ -271,7 +249,6 @@ class QueueSplit(RequestError):
         by_message: whether a message's partition follows from the fairness key that its producer gives.
     """
 
-    code = "queue_split"
     remedy = "Call each partition by name, such as orders~0 and orders~1; Fairlane's clients do so by themselves."
 
     def __init__(self, cause: str, *, partitions: int = 1, made: int = 1, by_message: bool = True) -> None:
@@ -284,98 +261,84 @@ class QueueSplit(RequestError):
 class QueuesApart(RequestError):
     """An atomic request names queues that belong to different groups of the cluster. Nothing was changed."""
 
-    code = "queues_apart"
     remedy = "Create both queues in one group, or enqueue first and acknowledge afterwards."
 
 
 class Unauthenticated(RequestError):
     """The request has no API key, or one that is unknown, expired or revoked."""
 
-    code = "unauthenticated"
     remedy = "Send a valid API key; an operator creates one with `fairlane key create`."
 
 
 class Forbidden(RequestError):
     """The caller's API key does not grant the right that the request needs. Nothing was changed."""
 
-    code = "forbidden"
     remedy = "Use an API key that grants this right; an operator creates one with `fairlane key create`."
 
 
 class RouteNotFound(RequestError):
     """The server has no such path, method or verb."""
 
-    code = "route_not_found"
     remedy = "Check the path and the method against the server's API description at /docs."
 
 
 class InternalError(FairlaneError):
     """The server or client failed unexpectedly. This is a bug in Fairlane."""
 
-    code = "internal"
     remedy = "Report it, with the traceback from the log."
 
 
 class Disconnected(UnavailableError):
     """The connection was lost. The server may or may not have carried out the request."""
 
-    code = "disconnected"
     remedy = "Send the request again; give an enqueue a dedup id so that it counts once."
 
 
 class NodeInsecure(UnavailableError):
     """The node that owns the queue does not use TLS, and this node sends no API key in clear text. Nothing was done."""
 
-    code = "node_insecure"
     remedy = "Set up TLS for every node of the cluster, so that each advertises an https address."
 
 
 class QueueFull(UnavailableError):
     """The queue has reached its limit of messages or bytes. The message was not enqueued."""
 
-    code = "queue_full"
     remedy = "Retry later, add consumers, or raise the queue's limit."
 
 
 class TooManyWaiters(UnavailableError):
     """The limit of consumers that wait at the same time is reached. This one was refused."""
 
-    code = "too_many_waiters"
     remedy = "Retry later, wait with fewer consumers, or raise the limit that the error names."
 
 
 class TooManyConnections(UnavailableError):
     """The limit of open connections is reached. The request was not read."""
 
-    code = "too_many_connections"
     remedy = "Retry later, close connections that are not needed, or raise the limit that the error names."
 
 
 class TooMuchUnread(UnavailableError):
     """The caller, or all callers of the server together, have too many bytes of answers to read."""
 
-    code = "too_much_unread"
     remedy = "Read the answers that were sent, then retry; or raise unread_bytes_max or unread_total_bytes_max."
 
 
 class RateLimited(UnavailableError):
     """The caller exceeded its request rate. Nothing was changed."""
 
-    code = "rate_limited"
     remedy = "Retry later, send several messages in one request, or raise requests_per_second."
 
 
 class QueueMoving(UnavailableError):
     """The queue is moving from one node of the cluster to another. Nothing was changed."""
 
-    code = "queue_moving"
     remedy = "Retry shortly; messages and leases move with the queue."
 
 
 class StoreFailed(UnavailableError):
     """The store failed to write or read. A write may or may not be durable."""
 
-    code = "store_failed"
     remedy = (
         "Send the request again; give an enqueue a dedup id so that it counts once. "
         "Check the disk space and the health of the store."
@@ -385,28 +348,24 @@ class StoreFailed(UnavailableError):
 class StoreFull(UnavailableError):
     """The disk of the store is almost full. Nothing was changed; messages can still be leased and acknowledged."""
 
-    code = "store_full"
     remedy = "Consume messages or free disk space, then send the request again."
 
 
 class StoreLocked(UnavailableError):
     """Another broker has the store open, in this process or in another one."""
 
-    code = "store_locked"
     remedy = "Close the other broker, or use another folder or namespace. Threads of one process share one broker."
 
 
 class StoreFenced(UnavailableError):
     """Another process has taken over the store. Nothing was written, and this broker refuses all further requests."""
 
-    code = "store_fenced"
     remedy = "Send requests to the process that owns the store now, and close this broker."
 
 
 class StoreCorrupt(UnavailableError):
     """The store contains data that cannot be read, or that an incompatible version wrote."""
 
-    code = "store_corrupt"
     remedy = (
         "Restore a backup, or open the store with the version that wrote it. "
         "`fairlane store check` says what is affected."
@@ -416,7 +375,6 @@ class StoreCorrupt(UnavailableError):
 class StoreDamaged(StoreCorrupt):
     """The store in a folder has lost data, or parts of it are unreadable. It was not opened, and not changed."""
 
-    code = "store_damaged"
     remedy = (
         "Run `fairlane store check FOLDER` to see what is affected. "
         "Then restore a backup, or run `fairlane store repair FOLDER` to go on without it."
@@ -426,33 +384,28 @@ class StoreDamaged(StoreCorrupt):
 class KeyFull(UnavailableError):
     """A fairness key has reached its limit of waiting messages. The new one was not accepted."""
 
-    code = "key_full"
     remedy = "Slow this tenant's producers down and retry later, or raise the key's limit."
 
 
 class GlobalFull(UnavailableError):
     """The limit of waiting messages over all queues and keys is reached. The new one was not accepted."""
 
-    code = "global_full"
     remedy = "Retry later, add consumers, or raise the limit."
 
 
 class WaitTimedOut(UnavailableError):
     """The caller's timeout passed before a message came or before a limit allowed another one. Nothing was changed."""
 
-    code = "wait_timed_out"
     remedy = "Retry later, or wait longer."
 
 
 class DeadlinePassed(UnavailableError):
     """The deadline passed before the task started, so it did not run."""
 
-    code = "deadline_passed"
     remedy = "Allow more time, or add capacity."
 
 
 class Dropped(UnavailableError):
     """The waiting task was dropped in favor of another one because a limit was reached, so it did not run."""
 
-    code = "dropped"
     remedy = "Retry later, or raise the limit."

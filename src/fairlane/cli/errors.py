@@ -14,7 +14,6 @@ from fairlane.errors import Closed, Disconnected, FairlaneError, UnavailableErro
 
 OK: Final = 0
 REFUSED: Final = 1
-USAGE: Final = 2
 UNAVAILABLE: Final = 3
 NOTHING: Final = 4
 INTERRUPTED: Final = 130

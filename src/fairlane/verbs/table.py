@@ -21,5 +21,3 @@ METHODS: Final[Mapping[str, Verb]] = {verb.method: verb for verb in VERBS.values
 """The verb behind each gRPC method."""
 PATHS: Final[Mapping[str, Verb]] = {path: verb for verb in VERBS.values() for path in (verb.path, *verb.aliases)}
 """The verb at each HTTP path below ``/v1``, aliases included."""
-NEW_WORK: Final = frozenset(name for name, verb in VERBS.items() if verb.is_new_work)
-"""The verbs that a server refuses while it shuts down. All others help to finish work in progress."""
