@@ -13,7 +13,7 @@ bounded multiple of what is alive, and no commit ever waits for a snapshot.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fairlane.core.pauses import PauseLog
 from fairlane.core.sources import Declared
@@ -47,18 +47,16 @@ class ChunkHome:
         self.live = live
 
 
+@dataclass(slots=True, eq=False)
 class Aftermath:
     """What few messages have: failed attempts, a past in another queue, workflow state."""
 
-    __slots__ = ("cap", "dead_ms", "dead_reason", "errors", "origin", "state")
-
-    def __init__(self) -> None:
-        self.errors: tuple[FailedAttempt, ...] = ()
-        self.origin: str | None = None
-        self.dead_reason: str | None = None
-        self.dead_ms = 0
-        self.state: int | None = None
-        self.cap: int | None = None
+    errors: tuple[FailedAttempt, ...] = ()
+    origin: str | None = None
+    dead_reason: str | None = None
+    dead_ms: int = 0
+    state: int | None = None
+    cap: int | None = None
 
 
 class ScheduledItem(Item):
@@ -142,25 +140,21 @@ class Message(ScheduledItem):
         return self.after
 
 
+@dataclass(slots=True, eq=False)
 class KeyUsage:
     """How much one fairness key has in a queue."""
 
-    __slots__ = ("messages", "size")
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.size = 0
+    messages: int = 0
+    size: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class OpenClaim:
     """A claim that is not over: its messages in order, the first leased under ``token``, the others under the next."""
 
-    __slots__ = ("number", "numbers", "token")
-
-    def __init__(self, number: int, token: int, numbers: list[int]) -> None:
-        self.number = number
-        self.token = token
-        self.numbers = numbers
+    number: int
+    token: int
+    numbers: list[int]
 
     def held(self, queue: Queue, start: int = 0, end: int | None = None) -> list[Message]:
         """Return the messages that are still leased under it, of some of its places."""
@@ -170,6 +164,7 @@ class OpenClaim:
         return [message for token, message in found if message is not None and message.token == token]
 
 
+@dataclass(slots=True, eq=False)
 class RegisteredConsumer:
     """A consumer that is known by its name for good.
 
@@ -179,27 +174,22 @@ class RegisteredConsumer:
         heard_ms: when the journal last spoke of it.
     """
 
-    __slots__ = ("claim", "claimed", "done", "epoch", "heard_ms", "idle_ms", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.epoch = 0
-        self.claimed = 0
-        self.done = 0
-        self.heard_ms = 0
-        self.idle_ms: int | None = None
-        self.claim: OpenClaim | None = None
+    name: str
+    epoch: int = 0
+    claimed: int = 0
+    done: int = 0
+    heard_ms: int = 0
+    idle_ms: int | None = None
+    claim: OpenClaim | None = None
 
 
+@dataclass(slots=True, eq=False)
 class Part:
     """What one writer has staged for a batch: runs of consecutive messages, each as its first number and its length."""
 
-    __slots__ = ("count", "runs", "size")
-
-    def __init__(self) -> None:
-        self.runs: list[tuple[int, int]] = []
-        self.count = 0
-        self.size = 0
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    count: int = 0
+    size: int = 0
 
     def add(self, first: int, count: int) -> None:
         """Add the next messages."""
@@ -211,6 +201,7 @@ class Part:
         return [number for first, count in self.runs for number in range(first, first + count)]
 
 
+@dataclass(slots=True, eq=False)
 class SinkState:
     """Where batches are staged and published, each once.
 
@@ -221,56 +212,37 @@ class SinkState:
         heard_ms: when the journal last spoke of it.
     """
 
-    __slots__ = ("batch", "heard_ms", "messages", "name", "parts")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.batch: int | None = None
-        self.messages = 0
-        self.heard_ms = 0
-        self.parts: dict[tuple[int, str], Part] = {}
+    name: str
+    batch: int | None = None
+    messages: int = 0
+    heard_ms: int = 0
+    parts: dict[tuple[int, str], Part] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Queue:
     """A queue: its policy, its messages by number, and what they add up to."""
 
-    __slots__ = (
-        "claimed",
-        "consumers",
-        "created_ms",
-        "declared",
-        "dedups",
-        "is_paused",
-        "leased",
-        "messages",
-        "name",
-        "paused_keys",
-        "pauses",
-        "policy",
-        "sinks",
-        "size",
-        "staged",
-        "staged_size",
-        "tallies",
-    )
+    name: str
+    policy: QueuePolicy
+    created_ms: int
+    declared: Declared = field(init=False)
+    is_paused: bool = False
+    paused_keys: set[Key] = field(default_factory=set)
+    pauses: PauseLog = field(default_factory=PauseLog)
+    messages: dict[int, Message] = field(default_factory=dict)
+    leased: int = 0
+    claimed: int = 0  # of those that are leased
+    size: int = 0
+    consumers: dict[str, RegisteredConsumer] = field(default_factory=dict)
+    sinks: dict[str, SinkState] = field(default_factory=dict)
+    staged: dict[int, Message] = field(default_factory=dict)  # not among the messages, but within the limits
+    staged_size: int = 0
+    dedups: dict[str, tuple[int, int]] = field(default_factory=dict)  # the number, and until when it counts
+    tallies: dict[Key, KeyUsage] | None = None  # only where a limit on keys asks for it
 
-    def __init__(self, name: str, policy: QueuePolicy, created_ms: int) -> None:
-        self.name = name
-        self.created_ms = created_ms
-        self.set_policy(policy)
-        self.is_paused = False
-        self.paused_keys: set[Key] = set()
-        self.pauses = PauseLog()
-        self.messages: dict[int, Message] = {}
-        self.leased = 0
-        self.claimed = 0  # of those that are leased
-        self.size = 0
-        self.consumers: dict[str, RegisteredConsumer] = {}
-        self.sinks: dict[str, SinkState] = {}
-        self.staged: dict[int, Message] = {}  # not among the messages, but within the limits
-        self.staged_size = 0
-        self.dedups: dict[str, tuple[int, int]] = {}  # the message's number, and until when it counts
-        self.tallies: dict[Key, KeyUsage] | None = None  # only where a limit on keys asks for it
+    def __post_init__(self) -> None:
+        self.set_policy(self.policy)
 
     def set_policy(self, policy: QueuePolicy) -> None:
         """Set the queue's policy."""
@@ -283,16 +255,14 @@ class Queue:
         return self.policy.key_waiting_max is not None or self.policy.key_waiting_bytes_max is not None
 
 
+@dataclass(slots=True, eq=False)
 class DedupHome:
     """A batch of dedup ids, and where in the journal they are written."""
 
-    __slots__ = ("home", "numbers", "queue", "until_ms")
-
-    def __init__(self, queue: str, numbers: dict[str, int], until_ms: int, home: int) -> None:
-        self.queue = queue
-        self.numbers = numbers
-        self.until_ms = until_ms
-        self.home = home
+    queue: str
+    numbers: dict[str, int]
+    until_ms: int
+    home: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

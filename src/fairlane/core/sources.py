@@ -21,26 +21,6 @@ _PRIORITIES = {name: at for at, name in enumerate(PRIORITY_NAMES)} | {"0": 0, "1
 class Declared:
     """What a policy declares, ready to be asked of headers. Each answer is None where nothing usable was declared."""
 
-    __slots__ = (
-        "_cap",
-        "_cost",
-        "_key",
-        "_named_throttles",
-        "_names_priority",
-        "_names_weight",
-        "_priority",
-        "_tenant_throttles",
-        "_throttles",
-        "_weight",
-        "has_cap",
-        "has_cost",
-        "has_key",
-        "has_priority",
-        "has_throttles",
-        "has_weight",
-        "is_empty",
-    )
-
     def __init__(self, policy: QueuePolicy) -> None:
         keys = policy.fairness_key_from
         path = () if keys is None else (keys,) if isinstance(keys, str) else keys

@@ -11,6 +11,7 @@ that wanted more can lag behind its share. Keys that are paths divide what the k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from fairlane.model.message import Key
 
@@ -34,16 +35,14 @@ def entitlements(total: float, wanted: Mapping[Key, float], weight_of: Callable[
     return found
 
 
+@dataclass(slots=True, eq=False)
 class _Level:
     """A key with the keys below it, and what all of them together wanted."""
 
-    __slots__ = ("below", "key", "wanted", "weight")
-
-    def __init__(self, key: Key | None, weight: int) -> None:
-        self.key = key
-        self.weight = weight
-        self.below: dict[str | None, _Level] = {}
-        self.wanted = 0.0
+    key: Key | None
+    weight: int
+    below: dict[str | None, _Level] = field(default_factory=dict)
+    wanted: float = 0.0
 
 
 def _plant(root: _Level, key: Key, amount: float, weight_of: Callable[[Key], int]) -> None:

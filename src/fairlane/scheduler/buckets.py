@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakKeyDictionary, ref
 
@@ -32,42 +33,26 @@ class Watcher(Protocol):
         """Re-evaluate the work that waits for the bucket."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Bucket:
     """A throttle. Without a rate it is open: an unknown throttle limits nothing."""
 
-    __slots__ = (
-        "at_ms",
-        "burst",
-        "burst_steps",
-        "division",
-        "held_back",
-        "is_limited",
-        "level",
-        "name",
-        "passed",
-        "portions",
-        "rate",
-        "rate_steps",
-        "watchers",
-    )
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.is_limited = False
-        self.rate = math.inf
-        self.burst = math.inf
-        self.rate_steps = 0
-        self.burst_steps = 0
-        self.level = 0
-        self.at_ms = 0
-        self.passed = 0  # items let through while it had a rate
-        self.held_back = 0  # how often a lane was parked because there was no token
-        # Of the kernels with a lane that names this throttle. An open throttle that no lane names is forgotten.
-        self.portions: tuple[Portion, ...] = ()
-        self.division: Division | None = None  # while there are several portions
-        # Weak, so that a table shared by kernels does not keep a discarded kernel alive. Notified in order of
-        # registration.
-        self.watchers: WeakKeyDictionary[Watcher, None] = WeakKeyDictionary()
+    name: str
+    is_limited: bool = False
+    rate: float = math.inf
+    burst: float = math.inf
+    rate_steps: int = 0
+    burst_steps: int = 0
+    level: int = 0
+    at_ms: int = 0
+    passed: int = 0  # items let through while it had a rate
+    held_back: int = 0  # how often a lane was parked because there was no token
+    # Of the kernels with a lane that names this throttle. An open throttle that no lane names is forgotten.
+    portions: tuple[Portion, ...] = ()
+    division: Division | None = None  # while there are several portions
+    # Weak, so that a table shared by kernels does not keep a discarded kernel alive. Notified in order of
+    # registration.
+    watchers: WeakKeyDictionary[Watcher, None] = field(default_factory=WeakKeyDictionary)
 
     def limit(self, rate: float, burst: float, tokens: float | None, now_ms: int) -> None:
         """Set the rate from now on. Tokens already earned stay, up to the new burst; a new throttle starts full."""

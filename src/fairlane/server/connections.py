@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from fairlane.errors import TooManyConnections
@@ -30,6 +31,7 @@ REASONS: Final = (
 _RETRY_AFTER_MS: Final = 1_000
 
 
+@dataclass(slots=True, eq=False)
 class OpenConnection:
     """One open connection.
 
@@ -37,21 +39,14 @@ class OpenConnection:
         address: the address it comes from.
         api_key: the id of the API key it counts against; None while authentication is disabled, and empty as long as
             the connection is unknown.
-        close: closes it without an answer.
+        close: closes it without an answer; does nothing as long as it is not open yet.
     """
 
-    __slots__ = ("address", "api_key", "close", "holder", "is_open")
-
-    def __init__(self, address: str, holder: str) -> None:
-        self.address = address
-        self.holder = holder
-        self.close: Callable[[], object] = _nothing
-        self.api_key: str | None = ""
-        self.is_open = True
-
-
-def _nothing() -> None:
-    """Do nothing: the connection has not been opened yet."""
+    address: str
+    holder: str
+    close: Callable[[], object] = lambda: None
+    api_key: str | None = ""
+    is_open: bool = True
 
 
 class Connections:

@@ -65,19 +65,6 @@ class Breaker:
         trips: how often it has opened.
     """
 
-    __slots__ = (
-        "_cooldown_ms",
-        "_faults_in_row",
-        "_now_ms",
-        "_open_until_ms",
-        "_owed_ns",
-        "_owed_ns_max",
-        "_share_percent",
-        "_state",
-        "_threshold",
-        "trips",
-    )
-
     def __init__(self, *, threshold: int, cooldown_ms: int, share_percent: int, window_ms: int) -> None:
         self._threshold = threshold
         self._cooldown_ms = cooldown_ms

@@ -73,17 +73,6 @@ class Sandbox:
     the script has left in its memory is unknown.
     """
 
-    __slots__ = (
-        "_calls",
-        "_config_bytes",
-        "_given_bytes",
-        "_limits",
-        "_memory_bytes",
-        "_queue",
-        "_runtime",
-        "is_spent",
-    )
-
     def __init__(self, script: str | bytes, *, hook: HookName, queue: str, limits: SandboxLimits) -> None:
         """Load a script, from its text or as another sandbox has ``compiled`` it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from fairlane.adapters.lua.breaker import Breaker
@@ -24,21 +25,13 @@ Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
 
+@dataclass(frozen=True, slots=True)
 class Dialogue(Generic[Question, Answer]):
     """The conversion of one kind of question to flat values, and of flat values to answers."""
 
-    __slots__ = ("flatten", "hook", "read")
-
-    def __init__(
-        self,
-        hook: HookName,
-        *,
-        flatten: Callable[[Question, list[int], list[bytes]], None],
-        read: Callable[[tuple[Value, ...]], tuple[list[Answer | None], int]],
-    ) -> None:
-        self.hook: HookName = hook
-        self.flatten = flatten
-        self.read = read
+    hook: HookName
+    flatten: Callable[[Question, list[int], list[bytes]], None]
+    read: Callable[[tuple[Value, ...]], tuple[list[Answer | None], int]]
 
 
 Loader: TypeAlias = Callable[[str, HookName], Sandbox]

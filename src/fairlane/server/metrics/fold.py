@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeAlias
 
@@ -43,6 +44,7 @@ Lookup: TypeAlias = Callable[[str, int], Waited | None]
 """Returns key, cost and wait of a message that was just leased, by queue and message number."""
 
 
+@dataclass(slots=True, eq=False)
 class QueueCounts:
     """Counts of one queue, or of all queues that share a label.
 
@@ -53,29 +55,19 @@ class QueueCounts:
         turn_ms: total wait for a turn; the other ``_ms`` fields are the totals for other reasons.
     """
 
-    __slots__ = (
-        "acked",
-        "capped_ms",
-        "delayed_ms",
-        "enqueued",
-        "events",
-        "leased",
-        "paused_ms",
-        "served",
-        "served_others",
-        "size",
-        "throttled_ms",
-        "turn_ms",
-        "waits",
-    )
-
-    def __init__(self) -> None:
-        self.enqueued = self.leased = self.acked = self.size = 0
-        self.turn_ms = self.throttled_ms = self.capped_ms = self.paused_ms = self.delayed_ms = 0
-        self.events: Counter[tuple[str, str]] = Counter()
-        self.waits = Histogram()
-        self.served: dict[Key, int] = {}
-        self.served_others = 0
+    enqueued: int = 0
+    leased: int = 0
+    acked: int = 0
+    size: int = 0
+    turn_ms: int = 0
+    throttled_ms: int = 0
+    capped_ms: int = 0
+    paused_ms: int = 0
+    delayed_ms: int = 0
+    events: Counter[tuple[str, str]] = field(default_factory=Counter)
+    waits: Histogram = field(default_factory=Histogram)
+    served: dict[Key, int] = field(default_factory=dict)
+    served_others: int = 0
 
 
 class MetricsFold:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def _each_once(table: pa.Table) -> pa.Table:
     return table.filter(pa.array(keep))
 
 
+@dataclass(slots=True)
 class QueueFacts:
     """What the driver needs to know of a queue for planning.
 
@@ -91,10 +93,9 @@ class QueueFacts:
         policies: the policies it has had, as JSON, in order.
     """
 
-    def __init__(self) -> None:
-        self.messages = 0
-        self.throttles: set[str] = set()
-        self.policies: list[str] = []
+    messages: int = 0
+    throttles: set[str] = field(default_factory=set)
+    policies: list[str] = field(default_factory=list)
 
 
 def latest_config(files: Sequence[Path]) -> dict[str, str]:
