@@ -45,11 +45,7 @@ class Caller(msgspec.Struct, frozen=True):
         return self.grants is None or any(grant.right in (right, "admin") for grant in self.grants)
 
     def check(self, right: Right, queue: str) -> None:
-        """Refuse a caller that has no right on a queue.
-
-        Raises:
-            Forbidden: no grant of the caller covers it.
-        """
+        """Refuse a caller that has no right on a queue. Raises Forbidden if no grant of the caller covers it."""
         if not self.may(right, queue):
             on = f"queue {queue!r:.150}" if queue != EVERY else "all queues"
             raise Forbidden(f"API key {self.name!r} has no right to {right} on {on}.")
@@ -98,11 +94,7 @@ def check_grant(grant: Grant) -> None:
 
 
 def check_rights(verb: Verb, request: Request[Any], caller: Caller) -> None:
-    """Refuse a request that the caller has no right to.
-
-    Raises:
-        Forbidden: no grant of the caller covers it.
-    """
+    """Refuse a request that the caller has no right to. Raises Forbidden if no grant of the caller covers it."""
     if isinstance(request, (Enqueue, Stage)):
         caller.check_producing(request.queue, request.messages)
         return

@@ -65,15 +65,19 @@ class Columns:
             self.count += count
         instants += [at_ms] * (self.count - len(instants))
 
-    def put(self, name: str, values: Iterable[Any]) -> None:
-        """Append the values of the current record's events to a column."""
+    def put(self, name: str, values: Iterable[Any] | None) -> None:
+        """Append the values of the current record's events to a column; None leaves the column out."""
+        if values is None:
+            return
         column = self._columns[name]
         if len(column) != self.count:
             column += [None] * (self.count - len(column))
         column += values
 
     def fill(self, name: str, value: object, count: int) -> None:
-        """Append one value for all events of the current record to a column."""
+        """Append one value for all events of the current record to a column; None leaves the column out."""
+        if value is None:
+            return
         column = self._columns[name]
         if len(column) != self.count:
             column += [None] * (self.count - len(column))
@@ -114,26 +118,22 @@ def _as_shown(name: str, column: list[Any]) -> list[Any]:
 # ------------------------------------------------------------------------------------------------- about messages
 
 
-def _enqueued(columns: Columns, record: records.Enqueued, count: int) -> None:
+def _put_new(columns: Columns, record: records.Enqueued | records.Staged, count: int) -> None:
     columns.fill("queue", record.queue, count)
     columns.put("message_id", range(record.sequence, record.sequence + count))
     columns.put("size_bytes", record.sizes)
     _put_terms(columns, record.terms, count)
-    if record.dedup_ids is not None:
-        columns.put("dedup_id", record.dedup_ids)
-    if record.correlation_ids is not None:
-        columns.put("correlation_id", record.correlation_ids)
-    if record.cause is not None:
-        columns.fill("cause_id", record.cause, count)
+    columns.put("correlation_id", record.correlation_ids)
+
+
+def _enqueued(columns: Columns, record: records.Enqueued, count: int) -> None:
+    _put_new(columns, record, count)
+    columns.put("dedup_id", record.dedup_ids)
+    columns.fill("cause_id", record.cause, count)
 
 
 def _staged(columns: Columns, record: records.Staged, count: int) -> None:
-    columns.fill("queue", record.queue, count)
-    columns.put("message_id", range(record.sequence, record.sequence + count))
-    columns.put("size_bytes", record.sizes)
-    _put_terms(columns, record.terms, count)
-    if record.correlation_ids is not None:
-        columns.put("correlation_id", record.correlation_ids)
+    _put_new(columns, record, count)
     columns.fill("name", record.sink, count)
     columns.fill("position", record.batch, count)
     columns.fill("value", record.part, count)
@@ -149,21 +149,20 @@ def _published(columns: Columns, record: records.Published, count: int) -> None:
 
 def _put_terms(columns: Columns, terms: Terms, count: int) -> None:
     columns.put("fairness_key", map(_path, terms.keys))
-    if terms.weights is not None:
-        columns.put(
-            "weight", [weight or None for weight in terms.weights]
-        )  # 0 in a record means that the message brought none
+    columns.put("weight", _without_zeros(terms.weights))  # 0 in a record means that the message brought none
     _put_or_fill(columns, "cost", terms.costs, 1, count)
     priorities = terms.priorities
     names = None if priorities is None else [PRIORITY_NAMES[priority] for priority in priorities]
     _put_or_fill(columns, "priority", names, "normal", count)
     _put_or_fill(columns, "throttles", terms.throttles, (), count)
-    if terms.due_ms is not None:
-        columns.put("due_ms", terms.due_ms)
-    if terms.deadlines_ms is not None:
-        columns.put("deadline_ms", terms.deadlines_ms)
-    if terms.caps is not None:
-        columns.put("cap", terms.caps)
+    columns.put("due_ms", terms.due_ms)
+    columns.put("deadline_ms", terms.deadlines_ms)
+    columns.put("cap", terms.caps)
+
+
+def _without_zeros(values: list[Any] | None) -> list[Any] | None:
+    """Return values with null for 0 and for an empty text: both mean that there is none."""
+    return None if values is None else [value or None for value in values]
 
 
 def _put_or_fill(columns: Columns, name: str, values: list[Any] | None, default: object, count: int) -> None:
@@ -187,21 +186,17 @@ def _leased(columns: Columns, record: records.Leased, count: int) -> None:
     columns.put("token", range(record.sequence, record.sequence + count))
     if record.expires_ms != NEVER_MS:
         columns.fill("expires_ms", record.expires_ms, count)
-    if record.owner is not None:
-        columns.fill("owner", record.owner, count)
+    columns.fill("owner", record.owner, count)
     picking = record.picking
     columns.fill("asked", count if picking is None else picking.asked, count)
     if picking is not None:
         _put_picking(columns, picking, count)
-    if record.claim is not None:
-        columns.fill("claim", record.claim, count)
+    columns.fill("claim", record.claim, count)
 
 
 def _put_picking(columns: Columns, picking: Picking, count: int) -> None:
     for name in HOLDS:
-        held_ms = getattr(picking, name)
-        if held_ms is not None:
-            columns.put(name, [span_ms or None for span_ms in held_ms])
+        columns.put(name, _without_zeros(getattr(picking, name)))
     if picking.moves is not None:
         columns.put("value", [_json(picking.moves), *[None] * (count - 1)])
 
@@ -213,30 +208,22 @@ def _extended(columns: Columns, record: records.Extended, count: int) -> None:
 
 def _acked(columns: Columns, record: records.Acked, count: int) -> None:
     _put_messages(columns, record, count)
-    if record.costs is not None:
-        columns.put("cost", record.costs)
+    columns.put("cost", record.costs)
 
 
 def _returned(columns: Columns, record: records.Returned, count: int) -> None:
     _put_messages(columns, record, count)
     columns.fill("reason", record.reason, count)
-    if record.due_ms is not None:
-        columns.put("due_ms", [due_ms or None for due_ms in record.due_ms])  # 0 in a record means immediately
-    _put_errors(columns, record.errors)
-
-
-def _put_errors(columns: Columns, errors: list[str] | None) -> None:
-    if errors is not None:
-        columns.put("error", [error or None for error in errors])  # an empty text is null in every batch
+    columns.put("due_ms", _without_zeros(record.due_ms))  # 0 in a record means immediately
+    columns.put("error", _without_zeros(record.errors))
 
 
 def _dead(columns: Columns, record: records.Dead, count: int) -> None:
     _put_messages(columns, record, count)
     columns.fill("reason", record.reason, count)
     columns.fill("target", dlq_of(record.queue), count)
-    if record.ended is not None:
-        columns.fill("ended", record.ended, count)
-    _put_errors(columns, record.errors)
+    columns.fill("ended", record.ended, count)
+    columns.put("error", _without_zeros(record.errors))
 
 
 def _removed(columns: Columns, record: records.Removed, count: int) -> None:
@@ -248,8 +235,7 @@ def _redriven(columns: Columns, record: records.Redriven, count: int) -> None:
     _put_messages(columns, record, count)
     columns.fill("target", record.target, count)
     _put_terms(columns, record.terms, count)
-    if record.by is not None:
-        columns.fill("by", record.by, count)
+    columns.fill("by", record.by, count)
 
 
 # -------------------------------------------------------------------------------------------------- about all else
@@ -310,8 +296,7 @@ _OF_OTHERS: dict[type[AnyRecord], Callable[[Any], dict[str, object]]] = {
 def _teller(values_of: Callable[[Any], dict[str, object]]) -> Callable[[Columns, Any, int], None]:
     def tell(columns: Columns, record: AnyRecord, _count: int) -> None:
         for name, value in values_of(record).items():
-            if value is not None:
-                columns.fill(name, value, 1)
+            columns.fill(name, value, 1)
 
     return tell
 

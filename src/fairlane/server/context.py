@@ -300,11 +300,7 @@ class ServerContext:
             raise RateLimited(cause, retry_after_ms=retry_after_ms) from error
 
     def admit(self, caller: Caller, address: str | None) -> None:
-        """Count a request of a caller.
-
-        Raises:
-            RateLimited: the caller makes requests too often.
-        """
+        """Count a request of a caller. Raises RateLimited if the caller makes requests too often."""
         if self.rates is None:
             return
         try:
@@ -333,11 +329,7 @@ class ServerContext:
         return Room(self.limits.unread_bytes_max, shared=self._room)
 
     def check_open(self) -> None:
-        """Refuse new work while the server shuts down.
-
-        Raises:
-            Closed: it shuts down.
-        """
+        """Raise Closed for new work while the server shuts down."""
         if self.draining.is_set():
             raise Closed("The server is shutting down.")
 

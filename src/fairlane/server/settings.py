@@ -30,16 +30,7 @@ _PORT_MAX: Final = 65_535
 _TIMEOUT_MS_MIN, _TIMEOUT_MS_MAX = 500, 60_000
 _ANY_ADDRESS: Final = frozenset(("0.0.0.0", "::"))  # noqa: S104 - compared with, not listened on
 _METRICS_KEYS_MAX: Final = 1_000
-_TRUTHS: Final = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
-}
+_TRUTHS: Final = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,11 +24,7 @@ class CallerWaits:
         self._waits: Counter[str] = Counter()
 
     def begin(self, holder: str | None) -> None:
-        """Count one more.
-
-        Raises:
-            TooManyWaiters: the caller has as many as it may.
-        """
+        """Count one more. Raises TooManyWaiters if the caller has as many as it may."""
         if holder is None:
             return
         if self._waits[holder] >= self._waits_max:
@@ -49,11 +45,7 @@ class CallerWaits:
 
     @contextmanager
     def counted(self, holder: str | None) -> Iterator[None]:
-        """Count one while the context lasts.
-
-        Raises:
-            TooManyWaiters: the caller has as many as it may.
-        """
+        """Count one while the context lasts. Raises TooManyWaiters if the caller has as many as it may."""
         self.begin(holder)
         try:
             yield

@@ -50,11 +50,7 @@ class HookScript(Generic[Question, Answer]):
         self._sandbox: Sandbox | None = None
 
     def sandbox(self) -> Sandbox:
-        """Return a usable sandbox.
-
-        Raises:
-            ScriptFault: the script cannot be loaded.
-        """
+        """Return a usable sandbox. Raises ScriptFault if the script cannot be loaded."""
         if self._sandbox is None or self._sandbox.is_spent:
             self._sandbox = None  # free the old one first, which may be large
             self._sandbox = self._load(self._source, self.dialogue.hook)

@@ -164,11 +164,7 @@ class Channels:
         return channel
 
     async def stop(self, request: Stop) -> Done:
-        """Close a channel.
-
-        Raises:
-            InvalidArgument: no channel has this number.
-        """
+        """Close a channel. Raises InvalidArgument if no channel has this number."""
         channel = self._forget(request.channel)
         if channel is None:
             raise InvalidArgument(f"Channel {request.channel} is not open.")

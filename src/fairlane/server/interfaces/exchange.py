@@ -86,11 +86,7 @@ class Exchange:
         """Names the request in the answer and in logs: the caller's name for it, or a random one."""
 
     def check_correlation_id(self) -> None:
-        """Take the correlation id that the caller gives.
-
-        Raises:
-            InvalidArgument: it is malformed.
-        """
+        """Take the correlation id that the caller gives. Raises InvalidArgument if it is malformed."""
         self.correlation_id = check_correlation_id(self.headers[b"x-correlation-id"], "X-Correlation-Id")
 
     def context(self) -> CallContext:
@@ -112,11 +108,7 @@ class Exchange:
     # --------------------------------------------------------------------------------------------------------- request
 
     def query(self, *names: str) -> dict[str, str]:
-        """Return the query parameters.
-
-        Raises:
-            InvalidArgument: there is one that is not named here.
-        """
+        """Return the query parameters. Raises InvalidArgument if there is one that is not named here."""
         given = dict(parse_qsl(self.query_string, keep_blank_values=True))
         for name in given:
             if name not in names:

@@ -64,11 +64,7 @@ class Call:
         return _address_of(self._context.peer())
 
     def read_correlation_id(self) -> None:
-        """Adopt the correlation id that the caller sent, if any.
-
-        Raises:
-            InvalidArgument: it is malformed.
-        """
+        """Adopt the correlation id that the caller sent, if any. Raises InvalidArgument if it is malformed."""
         given = self._metadata.get(CORRELATION)
         if given is not None:
             self.correlation_id = check_correlation_id(given, CORRELATION)
@@ -88,20 +84,12 @@ class Call:
         return self._server.authenticated(self._metadata.get("authorization"), self._address)
 
     def admit(self, caller: Caller) -> None:
-        """Count a request against the caller's rate limit.
-
-        Raises:
-            RateLimited: the caller is above its limit.
-        """
+        """Count a request against the caller's rate limit. Raises RateLimited if the caller is above its limit."""
         if self._server.rates is not None:
             self._server.admit(caller, self._address)
 
     async def message(self, reads: MessageReads, caller: Caller) -> bytes:
-        """Return the message of the call.
-
-        Raises:
-            InvalidArgument, WaitTimedOut: it does not come.
-        """
+        """Return the message of the call. Raises InvalidArgument or WaitTimedOut if it does not come."""
         return await reads.read(self._context, self.holder(caller))
 
     async def room_for(self, data: bytes) -> Room:

@@ -127,11 +127,7 @@ class GrpcInterface:
         await consume(self._context, context)
 
     def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
-        """Listen on an address, and return the port.
-
-        Raises:
-            InvalidArgument: the address cannot be bound.
-        """
+        """Listen on an address, and return the port. Raises InvalidArgument if the address cannot be bound."""
         try:
             if credentials is None:
                 return self._server.add_insecure_port(address)

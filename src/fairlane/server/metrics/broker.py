@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fairlane.broker.measurements import BrokerMetrics
-from fairlane.server.metrics.families import OTHERS, Family, Kind, Sample, Sums, histogram_samples, labelled, single
+from fairlane.server.metrics.families import OTHERS, Family, Kind, Sample, Sums, by, histogram_samples, labelled, single
 
 _LABELS_MAX: Final = 200
 """Throttles, and queues with hooks, that get a label of their own."""
@@ -49,34 +49,31 @@ def _store_families(measured: BrokerMetrics) -> Iterator[Family]:
 
 def _throttle_families(measured: BrokerMetrics) -> Iterator[Family]:
     decisions: Sums = defaultdict(float)
-    tokens: Sums = defaultdict(float)
+    tokens: dict[str, float] = defaultdict(float)
     ranked = sorted(measured.throttles, key=lambda each: -each.passed)
     for at, each in enumerate(ranked):
         name = each.name if at < _LABELS_MAX else OTHERS
         decisions[name, "passed"] += each.passed
         decisions[name, "held_back"] += each.held_back
-        tokens[(name,)] += each.tokens
-    yield Family(
-        "fairlane_throttle_decisions_total",
-        "counter",
-        "Messages that took a token (passed) and times a lane was parked without one (held_back).",
-        labelled(("throttle", "decision"), decisions),
-    )
-    yield Family("fairlane_throttle_tokens", "gauge", "Whole tokens available.", labelled(("throttle",), tokens))
+        tokens[name] += each.tokens
+    samples = labelled(("throttle", "decision"), decisions)
+    description = "Messages that took a token (passed) and times a lane was parked without one (held_back)."
+    yield Family("fairlane_throttle_decisions_total", "counter", description, samples)
+    yield Family("fairlane_throttle_tokens", "gauge", "Whole tokens available.", by("throttle", tokens))
 
 
 def _hook_families(measured: BrokerMetrics) -> Iterator[Family]:
-    sums: dict[str, Sums] = {name: defaultdict(float) for name, *_ in _HOOKS}
+    sums: dict[str, dict[str, float]] = {name: defaultdict(float) for name, *_ in _HOOKS}
     timings: list[Sample] = []
     for at, (queue, (found, timing)) in enumerate(sorted(measured.hooks.items())):
         label = queue if at < _LABELS_MAX else OTHERS
         for name, field, *_ in _HOOKS:
-            sums[name][(label,)] += getattr(found, field)
+            sums[name][label] += getattr(found, field)
         if at < _LABELS_MAX:
             timings += histogram_samples(timing, (("queue", queue),))
     yield Family("fairlane_hook_seconds", "histogram", "Hook run time per message.", timings)
     for name, _, kind, description in _HOOKS:
-        yield Family(name, kind, description, labelled(("queue",), sums[name]))
+        yield Family(name, kind, description, by("queue", sums[name]))
 
 
 _HOOKS: Final[tuple[tuple[str, str, Kind, str], ...]] = (

@@ -70,6 +70,11 @@ def labelled(labels: Sequence[str], values: Mapping[Values, float]) -> list[Samp
     return [Sample(tuple(zip(labels, key, strict=True)), value) for key, value in sorted(values.items())]
 
 
+def by(label: str, values: Mapping[str, float]) -> list[Sample]:
+    """Return a sample for each value; the mapping's keys are the values of one label."""
+    return [Sample(((label, key),), value) for key, value in sorted(values.items())]
+
+
 def histogram_samples(
     histogram: Histogram, labels: tuple[tuple[str, str], ...] = (), exemplars: Mapping[int, Exemplar] | None = None
 ) -> Iterator[Sample]:

@@ -19,16 +19,7 @@ from fairlane.model.views import QueueView
 from fairlane.server.connections import REASONS, Connections
 from fairlane.server.metrics.broker import broker_families
 from fairlane.server.metrics.calls import CallCounts
-from fairlane.server.metrics.families import (
-    OTHERS,
-    Exemplar,
-    Family,
-    Sample,
-    Sums,
-    histogram_samples,
-    labelled,
-    single,
-)
+from fairlane.server.metrics.families import OTHERS, Exemplar, Family, Sums, by, histogram_samples, labelled, single
 from fairlane.server.metrics.fold import MetricsFold, QueueCounts
 from fairlane.server.metrics.keys import CONSIDERED_MAX, KeyLabels, KeyRow
 from fairlane.server.watchdog import Watchdog
@@ -113,36 +104,23 @@ class Metrics:
 
 
 def _loop_families(watchdog: Watchdog) -> Iterator[Family]:
-    stalls = {(cause,): count for cause, count in watchdog.stalls.items()}
-    yield Family(
-        "fairlane_loop_stalls_total",
-        "counter",
-        "Times the event loop was blocked for more than 50 ms, by cause.",
-        labelled(("cause",), stalls),
+    stalls, stalled_s, longest = (
+        by("cause", watchdog.stalls),
+        by("cause", watchdog.stalled_s),
+        single(watchdog.longest_s),
     )
-    seconds = {(cause,): took_s for cause, took_s in watchdog.stalled_s.items()}
-    yield Family(
-        "fairlane_loop_stalled_seconds_total", "counter", "Duration of these stalls.", labelled(("cause",), seconds)
-    )
-    yield Family(
-        "fairlane_loop_longest_stall_seconds", "gauge", "The longest of these stalls.", single(watchdog.longest_s)
-    )
+    description = "Times the event loop was blocked for more than 50 ms, by cause."
+    yield Family("fairlane_loop_stalls_total", "counter", description, stalls)
+    yield Family("fairlane_loop_stalled_seconds_total", "counter", "Duration of these stalls.", stalled_s)
+    yield Family("fairlane_loop_longest_stall_seconds", "gauge", "The longest of these stalls.", longest)
 
 
 def _call_families(counts: CallCounts) -> Iterator[Family]:
-    yield Family(
-        "fairlane_info", "gauge", "Always 1; the label has the version.", [Sample((("version", __version__),), 1)]
-    )
-    calls = {(verb,): count for verb, count in counts.calls.items()}
-    yield Family("fairlane_calls_total", "counter", "Calls by verb.", labelled(("verb",), calls))
-    errors = {(code,): count for code, count in counts.errors.items()}
-    yield Family("fairlane_errors_total", "counter", "Failed calls by error code.", labelled(("code",), errors))
-    yield Family(
-        "fairlane_streamed_total",
-        "counter",
-        "Messages sent to streaming consumers and HTTP subscriptions.",
-        single(counts.delivered),
-    )
+    yield Family("fairlane_info", "gauge", "Always 1; the label has the version.", by("version", {__version__: 1}))
+    yield Family("fairlane_calls_total", "counter", "Calls by verb.", by("verb", counts.calls))
+    yield Family("fairlane_errors_total", "counter", "Failed calls by error code.", by("code", counts.errors))
+    description = "Messages sent to streaming consumers and HTTP subscriptions."
+    yield Family("fairlane_streamed_total", "counter", description, single(counts.delivered))
     yield Family("fairlane_streams", "gauge", "Open stream connections.", single(counts.streams))
     yield Family("fairlane_subscriptions", "gauge", "Open HTTP subscriptions.", single(counts.subscriptions))
 
@@ -150,26 +128,26 @@ def _call_families(counts: CallCounts) -> Iterator[Family]:
 def _connection_families(connections: Connections) -> Iterator[Family]:
     description = "Open connections over HTTP and the stream."
     yield Family("fairlane_connections", "gauge", description, single(len(connections)))
-    closed = {(reason,): connections.closed[reason] for reason in REASONS}
+    closed = {reason: connections.closed[reason] for reason in REASONS}
     description = "Connections that the server refused or closed, by reason."
-    yield Family("fairlane_connections_closed_total", "counter", description, labelled(("reason",), closed))
+    yield Family("fairlane_connections_closed_total", "counter", description, by("reason", closed))
 
 
 def _queue_families(queues: list[QueueView], queues_max: int, now_ms: int) -> Iterator[Family]:
     yield Family("fairlane_queues", "gauge", "Queues, including dead-letter queues.", single(len(queues)))
     ranked = sorted(queues, key=lambda queue: -(queue.waiting + queue.leased))
     for field, name, description in _QUEUE_GAUGES:
-        values: Sums = defaultdict(float)
+        values: Counter[str] = Counter()
         for at, queue in enumerate(ranked):
-            values[(queue.name if at < queues_max else OTHERS,)] += int(getattr(queue, field))
-        yield Family(f"fairlane_queue_{name}", "gauge", description, labelled(("queue",), values))
+            values[queue.name if at < queues_max else OTHERS] += int(getattr(queue, field))
+        yield Family(f"fairlane_queue_{name}", "gauge", description, by("queue", values))
     ages = {
-        (queue.name,): max(0, now_ms - queue.oldest_ms) / 1000
+        queue.name: max(0, now_ms - queue.oldest_ms) / 1000
         for queue in ranked[:queues_max]
         if queue.oldest_ms is not None
     }
     description = "Age of the oldest message, leased or not."
-    yield Family("fairlane_queue_oldest_seconds", "gauge", description, labelled(("queue",), ages))
+    yield Family("fairlane_queue_oldest_seconds", "gauge", description, by("queue", ages))
 
 
 def _record_families(
@@ -178,8 +156,8 @@ def _record_families(
     events = {(queue, *event): count for queue, counts in queues.items() for event, count in _events(counts)}
     labels = ("queue", "event", "reason")
     yield Family("fairlane_messages_total", "counter", "Messages by event and reason.", labelled(labels, events))
-    sizes = {(queue,): counts.size for queue, counts in queues.items()}
-    yield Family("fairlane_enqueued_bytes_total", "counter", "Payload bytes enqueued.", labelled(("queue",), sizes))
+    sizes = {queue: counts.size for queue, counts in queues.items()}
+    yield Family("fairlane_enqueued_bytes_total", "counter", "Payload bytes enqueued.", by("queue", sizes))
     yield from _wait_families(queues, exemplars)
 
 
@@ -211,8 +189,8 @@ def _events(counts: QueueCounts) -> Iterator[tuple[tuple[str, str], int]]:
 def _key_families(
     found: Mapping[str, tuple[QueueView, list[KeyRow]]], labels: Mapping[str, KeyLabels]
 ) -> Iterator[Family]:
-    active = {(queue,): view.active_keys or 0 for queue, (view, _) in found.items()}
-    yield Family("fairlane_queue_active_keys", "gauge", "Keys that have messages.", labelled(("queue",), active))
+    active = {queue: view.active_keys or 0 for queue, (view, _) in found.items()}
+    yield Family("fairlane_queue_active_keys", "gauge", "Keys that have messages.", by("queue", active))
     served: Sums = defaultdict(float)
     for queue, (_, rows) in found.items():
         for row in rows:

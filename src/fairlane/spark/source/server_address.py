@@ -47,11 +47,7 @@ class ServerAddress:
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses of the server or the nodes.
-
-        Raises:
-            InvalidArgument: there is none.
-        """
+        """The addresses of the server or the nodes. Raises InvalidArgument if there is none."""
         return addresses_of(self.server)
 
     def options(self) -> dict[str, str]:
