@@ -17,8 +17,6 @@ class Alarm:
         loop: that event loop; None before the first request.
     """
 
-    __slots__ = ("_at_ms", "_handle", "_ring", "loop")
-
     def __init__(self, ring: Callable[[], None]) -> None:
         self._ring = ring
         self._handle: asyncio.TimerHandle | None = None

@@ -6,18 +6,9 @@ import json
 from collections import deque
 from dataclasses import dataclass
 
+from fairlane import errors
 from fairlane.asgi.protocol import ASGIApp, Receive, Scope, Send
 from fairlane.asgi.queued_request import QueuedRequest
-from fairlane.errors import (
-    DeadlinePassed,
-    Dropped,
-    FairlaneError,
-    GlobalFull,
-    InvalidArgument,
-    KeyFull,
-    UnavailableError,
-    WaitTimedOut,
-)
 from fairlane.scheduler import DepartureReason, Refusal, RefusalReason
 
 _MS_A_SECOND = 1_000
@@ -34,7 +25,7 @@ class RefusedRequest:
     """
 
     status: int
-    error: FairlaneError
+    error: errors.FairlaneError
     retry_after_ms: int | None = None
 
     @property
@@ -43,36 +34,36 @@ class RefusedRequest:
         return None if self.retry_after_ms is None else -(-self.retry_after_ms // _MS_A_SECOND)
 
 
-def refusal_error(refusal: Refusal, retry_after_ms: int) -> UnavailableError:
+def refusal_error(refusal: Refusal, retry_after_ms: int) -> errors.UnavailableError:
     """Return the error for a request that may not wait."""
     if refusal.reason is RefusalReason.KEY_FULL:
         cause = f"Key {refusal.key!r} has reached its limit of {refusal.limit} waiting requests."
-        return KeyFull(cause, retry_after_ms=retry_after_ms)
+        return errors.KeyFull(cause, retry_after_ms=retry_after_ms)
     cause = f"The service has reached its limit of {refusal.limit} waiting requests."
-    return GlobalFull(cause, retry_after_ms=retry_after_ms)
+    return errors.GlobalFull(cause, retry_after_ms=retry_after_ms)
 
 
-def departure_error(request: QueuedRequest, reason: DepartureReason, retry_after_ms: int) -> UnavailableError:
+def departure_error(request: QueuedRequest, reason: DepartureReason, retry_after_ms: int) -> errors.UnavailableError:
     """Return the error for a request that waited and was dropped or expired."""
     if reason is DepartureReason.DROPPED:
-        return Dropped("The request was dropped for a newer one.", retry_after_ms=retry_after_ms)
+        return errors.Dropped("The request was dropped for a newer one.", retry_after_ms=retry_after_ms)
     if request.is_client_limit:
         cause = f"The request did not get its turn within its client's deadline of {request.wait_max_ms} ms."
-        return DeadlinePassed(cause, retry_after_ms=retry_after_ms)
+        return errors.DeadlinePassed(cause, retry_after_ms=retry_after_ms)
     cause = f"The request did not get its turn within the service's limit of {request.wait_max_ms} ms."
-    return WaitTimedOut(cause, retry_after_ms=retry_after_ms)
+    return errors.WaitTimedOut(cause, retry_after_ms=retry_after_ms)
 
 
-def refused_with(error: FairlaneError) -> RefusedRequest:
+def refused_with(error: errors.FairlaneError) -> RefusedRequest:
     """Return the HTTP form of an error."""
     match error:
-        case InvalidArgument():
+        case errors.InvalidArgument():
             status = 400
-        case KeyFull():
+        case errors.KeyFull():
             status = 429
         case _:
             status = 503
-    retry_after_ms = error.retry_after_ms if isinstance(error, UnavailableError) else None
+    retry_after_ms = error.retry_after_ms if isinstance(error, errors.UnavailableError) else None
     return RefusedRequest(status=status, error=error, retry_after_ms=retry_after_ms)
 
 
@@ -109,8 +100,6 @@ class CompletionRate:
     latest completions. If no request has finished since then, the backlog is known to last at least as long as it has
     lasted, and that is the estimate.
     """
-
-    __slots__ = ("_instants",)
 
     def __init__(self) -> None:
         # The first entry is the start of the backlog, each later one a completion.

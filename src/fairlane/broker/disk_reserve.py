@@ -40,8 +40,6 @@ class DiskReserve:
         due_bytes: or after how many more bytes, which the engine counts down.
     """
 
-    __slots__ = ("_disk", "_free_bytes", "_reserve_bytes", "due_bytes", "due_ms", "is_short")
-
     def __init__(self, disk: Disk | None, reserve_bytes: int) -> None:
         self._disk = disk
         self._reserve_bytes = reserve_bytes

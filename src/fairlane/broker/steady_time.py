@@ -53,8 +53,6 @@ _log = logging.getLogger("fairlane.broker")
 class BrokerTime:
     """Time that never runs backwards and that no jump of the wall clock disturbs; see the module."""
 
-    __slots__ = ("_clock", "_gap_ms", "_held_until_ms", "_looked_ms", "_offset_ms", "_wall_ms")
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._looked_ms = clock.monotonic_ms()

@@ -35,8 +35,6 @@ class Columns:
     only when it is next needed. Fairness keys are held as paths, messages as numbers.
     """
 
-    __slots__ = ("_columns", "count")
-
     def __init__(self) -> None:
         self._columns: dict[str, list[Any]] = {name: [] for name in NAMES}
         self.count = 0

@@ -11,17 +11,8 @@ from math import floor, isfinite
 from typing import Any
 
 from fairlane.adapters.lua.sandbox import Value, encode
+from fairlane.model import limits
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
-from fairlane.model.limits import (
-    CAP_MAX,
-    COST_MAX,
-    KEY_DEPTH_MAX,
-    KEY_LENGTH_MAX,
-    THROTTLE_NAME_LENGTH_MAX,
-    THROTTLES_MAX,
-    TIMESPAN_MS_MAX,
-    WEIGHT_MAX,
-)
 from fairlane.model.message import PRIORITY_NAMES, Key
 from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion
 
@@ -79,7 +70,7 @@ def read_enqueue_answers(values: tuple[Any, ...]) -> tuple[list[EnqueueAnswer | 
             answers.append(None)
             bad += 1
             continue
-        if type(weight) is not int or not 1 <= weight <= WEIGHT_MAX:
+        if type(weight) is not int or not 1 <= weight <= limits.WEIGHT_MAX:
             weight = _weight(weight)
         if has_more:
             answers.append(_full_answer(fairness_key, weight, throttles, values[at - 5 : at]))
@@ -104,9 +95,9 @@ def _full_answer(
         fairness_key=key,
         weight=weight,
         throttles=throttles,
-        cost=_whole(cost, least=1, most=COST_MAX),
+        cost=_whole(cost, least=1, most=limits.COST_MAX),
         priority=_priority(priority),
-        cap=_whole(cap, least=0, most=CAP_MAX),
+        cap=_whole(cap, least=0, most=limits.CAP_MAX),
         delay_ms=_timespan_ms(delay_ms),
         deadline_ms=_timespan_ms(deadline_ms),
     )
@@ -115,26 +106,26 @@ def _full_answer(
 def _key(key: Value, names: tuple[bytes, ...]) -> Key | None:
     if type(key) is bytes:
         name = key.decode()
-        return name if 0 < len(name) <= KEY_LENGTH_MAX else None
+        return name if 0 < len(name) <= limits.KEY_LENGTH_MAX else None
     path = tuple(map(bytes.decode, names))
-    if not 0 < len(path) <= KEY_DEPTH_MAX or not all(path) or sum(map(len, path)) > KEY_LENGTH_MAX:
+    if not 0 < len(path) <= limits.KEY_DEPTH_MAX or not all(path) or sum(map(len, path)) > limits.KEY_LENGTH_MAX:
         return None
     return path[0] if len(path) == 1 else path
 
 
 def _throttles(names: tuple[bytes, ...]) -> tuple[str, ...] | None:
     throttles = tuple(map(bytes.decode, names))
-    if len(throttles) > THROTTLES_MAX:
+    if len(throttles) > limits.THROTTLES_MAX:
         return None
     for name in throttles:
-        if not 0 < len(name) <= THROTTLE_NAME_LENGTH_MAX:
+        if not 0 < len(name) <= limits.THROTTLE_NAME_LENGTH_MAX:
             return None
     return throttles
 
 
 def _weight(weight: Value) -> int | None:
     if type(weight) is int or (type(weight) is float and isfinite(weight)):
-        return floor(min(max(weight, 1), WEIGHT_MAX))
+        return floor(min(max(weight, 1), limits.WEIGHT_MAX))
     return None
 
 
@@ -147,7 +138,7 @@ def _whole(number: Value, *, least: int, most: int) -> int | None:
 
 
 def _timespan_ms(number: Value) -> int | None:
-    return _whole(number, least=0, most=TIMESPAN_MS_MAX)
+    return _whole(number, least=0, most=limits.TIMESPAN_MS_MAX)
 
 
 def _priority(priority: Value) -> int | None:

@@ -10,22 +10,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from fairlane import errors
 from fairlane.client.tracing import current_trace
 from fairlane.client.transport.grpc_messages import answer_of, message_of
 from fairlane.client.transport.key_order import KeyOrder
 from fairlane.client.transport.protocol import Sink
 from fairlane.client.transport.websocket import FRAME_BYTES_MAX
-from fairlane.errors import (
-    Closed,
-    Disconnected,
-    FairlaneError,
-    InvalidArgument,
-    PayloadTooLarge,
-    QueueElsewhere,
-    QueueSplit,
-    RouteNotFound,
-    Unauthenticated,
-)
 from fairlane.model.message import Delivery
 from fairlane.model.partitions import partition_name
 from fairlane.verbs.errors import ErrorBody, error_of
@@ -104,9 +94,9 @@ class GrpcTransport:
         """Check that the server answers and accepts the API key; see ``Transport``."""
         try:
             await self.call("stats", GetStats(queue=""))
-        except (Disconnected, Unauthenticated, Closed):
+        except (errors.Disconnected, errors.Unauthenticated, errors.Closed):
             raise
-        except FairlaneError:
+        except errors.FairlaneError:
             pass  # the server accepts us; only the queue does not exist
 
     async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Transport
@@ -121,7 +111,7 @@ class GrpcTransport:
         data = message_of(verb, request, GetMessageClass(method.input_type)()).SerializeToString()
         if len(data) > self._frame_bytes_max:
             most = self._frame_bytes_max
-            raise PayloadTooLarge(f"The request has {len(data)} bytes; the limit is {most}.")
+            raise errors.PayloadTooLarge(f"The request has {len(data)} bytes; the limit is {most}.")
         call: Any = self._connected(self._target).unary_unary(f"/{method.containing_service.full_name}/{method.name}")
         timeout = self._timeout + wait_ms / 1000
         try:
@@ -130,7 +120,7 @@ class GrpcTransport:
             raise _refusal(error, self._target) from error
         except asyncio.CancelledError:
             if self._is_closed:
-                raise Closed("The client was closed during the call.") from None
+                raise errors.Closed("The client was closed during the call.") from None
             raise
         message = GetMessageClass(method.output_type)()
         message.ParseFromString(answered)
@@ -148,9 +138,9 @@ class GrpcTransport:
         """
         try:
             return await self._open(request, sink, self._target)
-        except QueueSplit as error:
+        except errors.QueueSplit as error:
             raise _of_each(request.queue, error) from error
-        except QueueElsewhere as error:
+        except errors.QueueElsewhere as error:
             if not error.at:
                 raise
             return await self._open(request, sink, error.at.rpartition("//")[2])
@@ -169,7 +159,7 @@ class GrpcTransport:
             raise _refusal(error, target) from error
         except (asyncio.InvalidStateError, TimeoutError) as error:
             call.cancel()
-            raise Disconnected(f"No answer from {target} within {self._timeout:g} s.") from error
+            raise errors.Disconnected(f"No answer from {target} within {self._timeout:g} s.") from error
         return GrpcChannel(call, sink, target)
 
     async def close(self) -> None:
@@ -180,7 +170,7 @@ class GrpcTransport:
 
     def _connected(self, target: str) -> grpc.aio.Channel:
         if self._is_closed:
-            raise Closed("The client is closed.")
+            raise errors.Closed("The client is closed.")
         channel = self._channels.get(target)
         if channel is None:
             if self._credentials is None:
@@ -223,11 +213,11 @@ class GrpcChannel:
         try:
             while (data := await self._call.read()) is not grpc.aio.EOF:
                 self._take(broker_pb2.ConsumeResponse.FromString(data))
-            error: FairlaneError = Disconnected(f"{self._target} ended the stream.")
+            error: errors.FairlaneError = errors.Disconnected(f"{self._target} ended the stream.")
         except grpc.aio.AioRpcError as refused:
             error = _refusal(refused, self._target)
         except asyncio.CancelledError:
-            error = Disconnected("The client was closed.")
+            error = errors.Disconnected("The client was closed.")
         if not self._is_stopping:
             self._sink.ended(error)
 
@@ -246,24 +236,24 @@ def _checked(request: Shape, message: Any) -> None:  # noqa: ANN401 - message cl
     try:
         write(request, message)
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"Cannot encode the request: {error}.") from error
+        raise errors.InvalidArgument(f"Cannot encode the request: {error}.") from error
 
 
-def _refusal(error: grpc.aio.AioRpcError, target: str) -> FairlaneError:
+def _refusal(error: grpc.aio.AioRpcError, target: str) -> errors.FairlaneError:
     error_bytes = dict(error.trailing_metadata() or ()).get("fairlane-error-bin")
     if isinstance(error_bytes, bytes):
         refusal = _error_of(types_pb2.Error.FromString(error_bytes))
-        return Disconnected(refusal.cause) if isinstance(refusal, Closed) else refusal
+        return errors.Disconnected(refusal.cause) if isinstance(refusal, errors.Closed) else refusal
     if error.code() == grpc.StatusCode.UNIMPLEMENTED:
-        return RouteNotFound(f"{target} has no such method: {error.details()}")
+        return errors.RouteNotFound(f"{target} has no such method: {error.details()}")
     if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return PayloadTooLarge(f"{target} refused the request because of its size: {error.details()}")
-    return Disconnected(f"No answer from {target}: {error.details()}.")
+        return errors.PayloadTooLarge(f"{target} refused the request because of its size: {error.details()}")
+    return errors.Disconnected(f"No answer from {target}: {error.details()}.")
 
 
-def _of_each(queue: str, error: QueueSplit) -> QueueSplit:
+def _of_each(queue: str, error: errors.QueueSplit) -> errors.QueueSplit:
     first = partition_name(queue, 0)
-    return QueueSplit(
+    return errors.QueueSplit(
         f"Queue {queue!r} is split, and a gRPC stream reads one partition: open one for each, starting with {first!r}, "
         "or use the WebSocket transport, where one stream reads all of them.",
         partitions=error.partitions,
@@ -272,12 +262,14 @@ def _of_each(queue: str, error: QueueSplit) -> QueueSplit:
     )
 
 
-def _error_of(message: types_pb2.Error) -> FairlaneError:
+def _error_of(message: types_pb2.Error) -> errors.FairlaneError:
     return error_of(msgspec.convert(told(message), ErrorBody))
 
 
 def _target(address: str) -> tuple[str, bool]:
     parts = urlsplit(address)
     if parts.scheme not in _SCHEMES or not parts.netloc or parts.path.strip("/"):
-        raise InvalidArgument(f"Invalid server address {address!r}; expected a URL such as grpc://127.0.0.1:7421.")
+        raise errors.InvalidArgument(
+            f"Invalid server address {address!r}; expected a URL such as grpc://127.0.0.1:7421."
+        )
     return parts.netloc, _SCHEMES[parts.scheme]

@@ -8,48 +8,39 @@ from fairlane.core.apply.dedups import enter_dedups, leave_dedups
 from fairlane.core.apply.staging import count_staged, revive_sink
 from fairlane.core.ledger import PRIORITIES, ChunkHome, DedupHome, Ledger, Message, Queue
 from fairlane.core.pauses import PauseLog
-from fairlane.journal.records import (
-    Baseline,
-    Carried,
-    MessageImage,
-    Opened,
-    ReaderImage,
-    ReaderSet,
-    Sealed,
-    SegmentImage,
-    Skipped,
-    Trimmed,
-)
+from fairlane.journal import records
 
 
-def reader_set(ledger: Ledger, record: ReaderSet, _at_ms: int) -> list[Message]:
+def reader_set(ledger: Ledger, record: records.ReaderSet, _at_ms: int) -> list[Message]:
     """Move a reader to a position, or remove it."""
     if record.position is None:
         ledger.readers.pop(record.name, None)
     else:
-        ledger.readers[record.name] = ReaderImage(record.name, record.position, record.at_ms)
+        ledger.readers[record.name] = records.ReaderImage(record.name, record.position, record.at_ms)
     return []
 
 
-def opened(_ledger: Ledger, _record: Opened, _at_ms: int) -> list[Message]:
+def opened(_ledger: Ledger, _record: records.Opened, _at_ms: int) -> list[Message]:
     """Change nothing: only the schedule started over."""
     return []
 
 
-def skipped(_ledger: Ledger, _record: Skipped, _at_ms: int) -> list[Message]:
+def skipped(_ledger: Ledger, _record: records.Skipped, _at_ms: int) -> list[Message]:
     """Change nothing: only numbers are used up."""
     return []
 
 
-def sealed(ledger: Ledger, record: Sealed, _at_ms: int) -> list[Message]:
+def sealed(ledger: Ledger, record: records.Sealed, _at_ms: int) -> list[Message]:
     """Seal the present segment, and begin the next."""
-    ledger.segments.append(SegmentImage(record.first, record.sequence, record.first_ms, record.last_ms, record.size))
+    ledger.segments.append(
+        records.SegmentImage(record.first, record.sequence, record.first_ms, record.last_ms, record.size)
+    )
     ledger.segment_first = record.sequence
     ledger.segment_first_ms = record.last_ms
     return []
 
 
-def trimmed(ledger: Ledger, record: Trimmed, _at_ms: int) -> list[Message]:
+def trimmed(ledger: Ledger, record: records.Trimmed, _at_ms: int) -> list[Message]:
     """Forget the trimmed beginning of the journal."""
     ledger.trimmed = max(ledger.trimmed, record.to)
     while ledger.segments and ledger.segments[0].end <= ledger.trimmed:
@@ -57,14 +48,14 @@ def trimmed(ledger: Ledger, record: Trimmed, _at_ms: int) -> list[Message]:
     return []
 
 
-def carried(ledger: Ledger, record: Carried, _at_ms: int) -> list[Message]:
+def carried(ledger: Ledger, record: records.Carried, _at_ms: int) -> list[Message]:
     """Give messages and dedup ids a later home, or restore them if recovery began after their enqueue."""
     _carry_messages(ledger, record)
     _carry_dedups(ledger, record)
     return []
 
 
-def _carry_messages(ledger: Ledger, record: Carried) -> None:
+def _carry_messages(ledger: Ledger, record: records.Carried) -> None:
     chunks: dict[int, ChunkHome] = {}
     for image in record.messages:
         chunk = chunks.get(image.chunk)
@@ -82,7 +73,7 @@ def _carry_messages(ledger: Ledger, record: Carried) -> None:
             _revive(ledger, queue, image)
 
 
-def _revive(ledger: Ledger, queue: Queue, image: MessageImage) -> None:
+def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
     """Restore a message as it was when it was carried, since recovery began after its enqueue."""
     message = Message(
         image.number,
@@ -118,7 +109,7 @@ def _revive(ledger: Ledger, queue: Queue, image: MessageImage) -> None:
     count_in(ledger, queue, [message], image.size)
 
 
-def _carry_dedups(ledger: Ledger, record: Carried) -> None:
+def _carry_dedups(ledger: Ledger, record: records.Carried) -> None:
     while ledger.dedup_homes and ledger.dedup_homes[0].home < record.dedups_before:
         leave_dedups(ledger, ledger.dedup_homes.popleft())
     for image in record.dedups:
@@ -126,7 +117,7 @@ def _carry_dedups(ledger: Ledger, record: Carried) -> None:
         enter_dedups(ledger, ledger.queues[image.queue], home)
 
 
-def baseline(ledger: Ledger, record: Baseline, _at_ms: int) -> list[Message]:
+def baseline(ledger: Ledger, record: records.Baseline, _at_ms: int) -> list[Message]:
     """Set everything besides messages. It is so already, unless recovery begins here."""
     for image in record.queues:
         queue = ledger.queues.get(image.name)

@@ -9,20 +9,7 @@ from fairlane.core.apply.counting import known, numbered, tally_in, tally_out
 from fairlane.core.apply.dedups import enter_dedups, forget_dedups
 from fairlane.core.dedup_ids import remembered
 from fairlane.core.ledger import PRIORITIES, Aftermath, ChunkHome, DedupHome, Ledger, Message, Queue, Row
-from fairlane.journal.records import (
-    Acked,
-    Dead,
-    Enqueued,
-    Extended,
-    Leased,
-    OfMessages,
-    Redriven,
-    Returned,
-    Staged,
-    StateRemoved,
-    StateSet,
-    Terms,
-)
+from fairlane.journal import records
 from fairlane.model.limits import ERRORS_KEPT_MAX
 from fairlane.model.message import FailedAttempt
 from fairlane.model.names import dlq_of
@@ -32,7 +19,7 @@ _NORMAL = Priority.NORMAL
 _NO_THROTTLES: list[tuple[str, ...]] = [()]
 
 
-def enqueued(ledger: Ledger, record: Enqueued, at_ms: int) -> list[Message]:
+def enqueued(ledger: Ledger, record: records.Enqueued, at_ms: int) -> list[Message]:
     """Add new messages to their queue."""
     queue = ledger.queues[record.queue]
     homes = ledger.dedup_homes
@@ -53,7 +40,7 @@ def enqueued(ledger: Ledger, record: Enqueued, at_ms: int) -> list[Message]:
 
 
 def take_in(
-    ledger: Ledger, queue: Queue, record: Enqueued | Staged, at_ms: int, *, among: dict[int, Message]
+    ledger: Ledger, queue: Queue, record: records.Enqueued | records.Staged, at_ms: int, *, among: dict[int, Message]
 ) -> list[Message]:
     """Make the messages of a record, and the chunks that hold their bodies."""
     home = record.sequence
@@ -72,7 +59,7 @@ def take_in(
     return messages
 
 
-def rows_of(terms: Terms) -> Iterable[Row]:
+def rows_of(terms: records.Terms) -> Iterable[Row]:
     """Return the terms of each message."""
     n = len(terms.keys)
     keys = terms.keys
@@ -112,7 +99,7 @@ def _remember(ledger: Ledger, queue: Queue, names: Sequence[str | None], until_m
 # ---------------------------------------------------------------------------------------------------------- leases
 
 
-def leased(ledger: Ledger, record: Leased, at_ms: int) -> list[Message]:
+def leased(ledger: Ledger, record: records.Leased, at_ms: int) -> list[Message]:
     """Lease messages."""
     get = ledger.queues[record.queue].messages.get
     messages = [message for number in record.numbers if (message := get(number)) is not None]
@@ -130,7 +117,7 @@ def leased(ledger: Ledger, record: Leased, at_ms: int) -> list[Message]:
     return messages
 
 
-def extended(ledger: Ledger, record: Extended, _at_ms: int) -> list[Message]:
+def extended(ledger: Ledger, record: records.Extended, _at_ms: int) -> list[Message]:
     """Set another end for leases."""
     messages = known(ledger, record)
     for message in messages:
@@ -138,12 +125,12 @@ def extended(ledger: Ledger, record: Extended, _at_ms: int) -> list[Message]:
     return messages
 
 
-def acked(ledger: Ledger, record: Acked, _at_ms: int) -> list[Message]:
+def acked(ledger: Ledger, record: records.Acked, _at_ms: int) -> list[Message]:
     """Remove acknowledged messages."""
     return take_out(ledger, record)
 
 
-def returned(ledger: Ledger, record: Returned, at_ms: int) -> list[Message]:
+def returned(ledger: Ledger, record: records.Returned, at_ms: int) -> list[Message]:
     """Return leased messages to their queue."""
     messages = known(ledger, record)
     position = {number: at for at, number in enumerate(record.numbers)}
@@ -178,7 +165,7 @@ def _end_lease(message: Message) -> None:
 # ------------------------------------------------------------------------------------------- dead letters and removal
 
 
-def dead(ledger: Ledger, record: Dead, at_ms: int) -> list[Message]:
+def dead(ledger: Ledger, record: records.Dead, at_ms: int) -> list[Message]:
     """Move messages to the dead-letter queue."""
     messages = known(ledger, record)
     dlq = ledger.queues[dlq_of(record.queue)]
@@ -211,7 +198,7 @@ def _join(message: Message, target: Queue) -> None:
     tally_in(target, message)
 
 
-def redriven(ledger: Ledger, record: Redriven, at_ms: int) -> list[Message]:
+def redriven(ledger: Ledger, record: records.Redriven, at_ms: int) -> list[Message]:
     """Move dead letters back to the queue they came from, under new terms."""
     messages = known(ledger, record)
     target = ledger.queues[record.target]
@@ -234,7 +221,7 @@ def redriven(ledger: Ledger, record: Redriven, at_ms: int) -> list[Message]:
     return messages
 
 
-def take_out(ledger: Ledger, record: OfMessages) -> list[Message]:
+def take_out(ledger: Ledger, record: records.OfMessages) -> list[Message]:
     """Remove messages from their queue, and their chunks from the store."""
     queue = ledger.queues[record.queue]
     pop = queue.messages.pop
@@ -278,7 +265,7 @@ def _drop_state(ledger: Ledger, after: Aftermath) -> None:
 # --------------------------------------------------------------------------------------------------- workflow state
 
 
-def state_set(ledger: Ledger, record: StateSet, _at_ms: int) -> list[Message]:
+def state_set(ledger: Ledger, record: records.StateSet, _at_ms: int) -> list[Message]:
     """Set the workflow state of a message."""
     message = ledger.find(record.queue, record.number)
     if message is None:
@@ -289,7 +276,7 @@ def state_set(ledger: Ledger, record: StateSet, _at_ms: int) -> list[Message]:
     return [message]
 
 
-def state_removed(ledger: Ledger, record: StateRemoved, _at_ms: int) -> list[Message]:
+def state_removed(ledger: Ledger, record: records.StateRemoved, _at_ms: int) -> list[Message]:
     """Remove the workflow state of a message."""
     message = ledger.find(record.queue, record.number)
     if message is None or message.after is None:

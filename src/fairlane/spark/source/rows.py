@@ -8,43 +8,32 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    ByteType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-)
+from pyspark.sql import types as T
 
 from fairlane.errors import InvalidArgument
 from fairlane.model.message import NewMessage
 
-_WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
+_WHOLE: Final = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 
 
-def _is_text(kind: DataType) -> bool:
-    return isinstance(kind, StringType)
+def _is_text(kind: T.DataType) -> bool:
+    return isinstance(kind, T.StringType)
 
 
-def _is_texts(kind: DataType) -> bool:
-    return isinstance(kind, ArrayType) and _is_text(kind.elementType)
+def _is_texts(kind: T.DataType) -> bool:
+    return isinstance(kind, T.ArrayType) and _is_text(kind.elementType)
 
 
-def _is_whole(kind: DataType) -> bool:
+def _is_whole(kind: T.DataType) -> bool:
     return isinstance(kind, _WHOLE)
 
 
-_COLUMNS: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
-    "payload": ("binary or string", lambda kind: isinstance(kind, BinaryType) or _is_text(kind)),
+_COLUMNS: Final[Mapping[str, tuple[str, Callable[[T.DataType], bool]]]] = {
+    "payload": ("binary or string", lambda kind: isinstance(kind, T.BinaryType) or _is_text(kind)),
     "fairness_key": ("string or array<string>", lambda kind: _is_text(kind) or _is_texts(kind)),
     "headers": (
         "map<string,string>",
-        lambda kind: isinstance(kind, MapType) and _is_text(kind.keyType) and _is_text(kind.valueType),
+        lambda kind: isinstance(kind, T.MapType) and _is_text(kind.keyType) and _is_text(kind.valueType),
     ),
     "weight": ("a whole number", _is_whole),
     "cost": ("a whole number", _is_whole),
@@ -61,7 +50,7 @@ A dedup id is none of them: what is staged and published once needs none, and th
 """
 
 
-def check_columns(schema: StructType) -> None:
+def check_columns(schema: T.StructType) -> None:
     """Refuse a frame whose columns don't fit, before any task runs.
 
     Raises:
