@@ -82,10 +82,11 @@ class MessageRules(RuleBasedStateMachine):
         self.expect_enqueued(queue, batch, results)
 
     def expect_enqueued(self, queue: str, batch: list[NewMessage], results: list[Any]) -> None:
-        first: dict[str, Any] = {}
+        first: dict[tuple[str, str, str], Any] = {}
         for message, result in zip(batch, results, strict=True):
-            dedup = message.dedup_id
-            known = self.model.dedups.get((queue, dedup)) if dedup is not None else None
+            # An id stands for a message of one tenant only.
+            dedup = None if message.dedup_id is None else (queue, str(message.fairness_key), message.dedup_id)
+            known = self.model.dedups.get(dedup) if dedup is not None else None
             if message.weight == 0 or message.fairness_key == "" or message.cost == 10**9:
                 assert result.code == "invalid_argument"
             elif known is not None and known[1] > self.model.now_ms:
@@ -94,15 +95,13 @@ class MessageRules(RuleBasedStateMachine):
                 assert _said(result) == _said(first[dedup])
             elif self.model.room(queue) <= 0:
                 assert result.code == "queue_full"
-                first[str(dedup)] = result
+                if dedup is not None:
+                    first[dedup] = result
             else:
                 self.take_in(queue, message, result)
-                first[str(dedup)] = result
-                self.remember(queue, dedup, result)
-
-    def remember(self, queue: str, dedup: str | None, message_id: str) -> None:
-        if dedup is not None:
-            self.model.dedups[queue, dedup] = (message_id, self.model.now_ms + WINDOW_MS)
+                if dedup is not None:
+                    first[dedup] = result
+                    self.model.dedups[dedup] = (result, self.model.now_ms + WINDOW_MS)
 
     def take_in(self, queue: str, message: NewMessage, message_id: str) -> None:
         assert message_id not in self.ids

@@ -66,7 +66,7 @@ class Model:
 
     now_ms: int
     messages: dict[str, Known] = field(default_factory=dict)
-    dedups: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
+    dedups: dict[tuple[str, str, str], tuple[str, int]] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
     paused_keys: set[tuple[str, str]] = field(default_factory=set)
     last_token: int = 0
