@@ -247,17 +247,26 @@ def test_a_verb_asks_for_its_right(guarded: Guarded, name: str, verb: str) -> No
 @pytest.mark.parametrize("verb", ["enqueue", "forward"])
 @pytest.mark.parametrize("name", DOORS)
 def test_producers_are_held_to_their_fairness_keys(guarded: Guarded, name: str, verb: str) -> None:
-    """One message under another tenant's key, or under none, has the whole request refused; nothing is enqueued."""
+    """One message under another tenant's key has the whole request refused; nothing is enqueued.
+
+    Which key a message without one gets is known when it is enqueued: an enqueue refuses that message alone, and a
+    forward, which happens as a whole or not at all, is refused.
+    """
     facts = guarded.facts(f"q-{name}-keys-{verb}")
     held = {"right": "produce", "queues": OURS, "keys": ["acme", "beta*"]}
     key = guarded.key(held, {"right": "consume", "queues": OURS})
     before = guarded.position()
-    for other in ({"fairness_key": "bet"}, {"fairness_key": "acme2"}, {}):
+    for other in ({"fairness_key": "bet"}, {"fairness_key": "acme2"}, *([{}] if verb == "forward" else [])):
         news = [{"fairness_key": "acme"}, other]
         request = REQUESTS[verb](facts) | {"messages": news if verb == "enqueue" else {facts.queue: news}}
         outcome = guarded.doors[name].ask(verb, request, key=key)
         assert (outcome.code, outcome.status) == ("forbidden", STATUS[name, "forbidden"])
     assert guarded.position() == before
+    if verb == "enqueue":
+        outcome = guarded.doors[name].ask(verb, REQUESTS[verb](facts) | {"messages": [{}]}, key=key)
+        assert outcome.code == "ok"
+        assert [result["error"]["code"] for result in outcome.answer["results"]] == ["forbidden"]
+        assert guarded.position() == before
     news = [{"fairness_key": "acme"}, {"fairness_key": "beta-1"}]
     request = REQUESTS[verb](facts) | {"messages": news if verb == "enqueue" else {facts.queue: news}}
     assert guarded.doors[name].ask(verb, request, key=key).code == "ok"
