@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -30,7 +30,7 @@ def run_call(executor: Executor, call: Call, cycle: Cycle) -> None:
     """Decide a request and answer it, now or when the scripts that it needs have had the time."""
     request = call.request
     if isinstance(request, Nack):
-        _take_nack(executor, call, request, cycle)
+        take_nack(executor, call, request, cycle)
     elif isinstance(request, Forward):
         _take_forward(executor, call, request, cycle)
     elif isinstance(request, (CreateQueue, UpdateQueue)):
@@ -58,8 +58,19 @@ def _signed(call: Call, given: Given) -> Given:
 # ------------------------------------------------------------------------------------------------ messages and attempts
 
 
-def _take_nack(executor: Executor, call: Call, request: Nack, cycle: Cycle) -> None:
-    """Roll the dice for the jitter of retries, and ask ``on_failure`` about each failed attempt."""
+def take_nack(
+    executor: Executor, call: Call, request: Nack, cycle: Cycle, before: Callable[[Executor, Cycle], None] | None = None
+) -> None:
+    """Roll the dice for the jitter of retries, and ask ``on_failure`` about each failed attempt.
+
+    What is to be done ``before`` the decision is done in the same cycle, however long that takes to come.
+    """
+
+    def decide(later: Executor, call: Call, given: Given, cycle: Cycle, came_ms: int) -> None:
+        if before is not None:
+            before(later, cycle)
+        _decide(later, call, given, cycle, came_ms)
+
     given, calls = call.given, executor.hook_calls
     if request.intent == "failure":
         given = replace(given, dice=calls.dice(request))
@@ -70,12 +81,12 @@ def _take_nack(executor: Executor, call: Call, request: Nack, cycle: Cycle) -> N
                 lines=(("on_failure", request.queue),),
                 enquire=lambda later: _about_failures(later, request),
                 assemble=lambda found: found[0].given(given) if found else given,
-                decide=_decide,
+                decide=decide,
                 came_ms=cycle.now_ms,
             )
             executor.script_lines.take(executor, work, cycle)
             return
-    _decide(executor, call, given, cycle, cycle.now_ms)
+    decide(executor, call, given, cycle, cycle.now_ms)
 
 
 def _about_failures(executor: Executor, request: Nack) -> list[Enquiry]:

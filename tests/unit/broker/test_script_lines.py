@@ -22,7 +22,7 @@ from fairlane.testing.stepped import Pending, SteppedBroker
 from fairlane.verbs.batches import Publish, Stage
 from fairlane.verbs.config import TryHook
 from fairlane.verbs.dead_letters import Redrive
-from fairlane.verbs.leases import Forward, Nack
+from fairlane.verbs.leases import Ack, Forward, Nack
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.queues import CreateQueue, UpdateQueue
 from tests.kit.simulation.hooks import ON_ENQUEUE, ON_FAILURE, SimulatedHooks
@@ -366,6 +366,40 @@ def test_a_consumer_has_left_when_its_messages_are_back() -> None:
     assert not left.done()
     broker.wait(left)
     assert len(broker.peek("q.dlq", 100)) == 10
+
+
+def test_a_consumer_has_left_with_what_it_never_saw_though_the_store_failed_meanwhile() -> None:
+    """What it never saw went back with a commit that failed, so it goes back with the rest."""
+    store = BrokenStore()
+    broker = SteppedBroker(store=store, hooks=SimulatedHooks())
+    broker.create_queue("q", {"on_failure": ON_FAILURE, "backoff_ms": 0})
+    broker.enqueue_many("q", [message(headers={"cost": "7"}) for _ in range(10)])
+    consumer, got = broker.attach("q", credit=10)
+    left = broker.submit(lambda reply: Attach(consumer, reply, is_closing=True, unseen=got[:2]))
+    store.fails = True
+    broker.cycle()
+    assert not left.done()
+    broker.wait(left)
+    assert sorted(view.failures for view in broker.peek("q", 100)) == [0] * 2 + [1] * 8
+    assert len(broker.lease("q", 10)) == 10
+
+
+def test_a_consumer_has_left_with_what_it_acked_though_the_store_failed_meanwhile() -> None:
+    """The ack was in a commit that failed, so the message goes back with the others."""
+    store = BrokenStore()
+    broker = SteppedBroker(store=store, hooks=SimulatedHooks())
+    broker.create_queue("q", {"on_failure": ON_FAILURE, "backoff_ms": 0})
+    broker.enqueue_many("q", [message(headers={"cost": "7"}) for _ in range(10)])
+    consumer, got = broker.attach("q", credit=10)
+    acked = broker.start(Ack(queue="q", receipts=[Receipt(got[0].id, got[0].token)]))
+    left = broker.submit(lambda reply: Attach(consumer, reply, is_closing=True))
+    store.fails = True
+    broker.cycle()
+    with pytest.raises(StoreFailed):
+        acked.get()
+    assert not left.done()
+    broker.wait(left)
+    assert [view.failures for view in broker.peek("q", 100)] == [1] * 10
 
 
 def test_leases_that_ended_are_not_collected_while_the_store_fails() -> None:

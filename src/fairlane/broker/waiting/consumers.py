@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from fairlane.broker.calls import run_call
+from fairlane.broker.calls import run_call, take_nack
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import AfterRelease, Attach, AttachedConsumer, Call, HandOut, Waiter
 from fairlane.broker.settings import Settings
@@ -31,7 +31,7 @@ from fairlane.core.decide.room import RETRY_AFTER_MS
 from fairlane.errors import QueueNotFound, TooManyWaiters
 from fairlane.journal.records import Acked, AnyRecord, Dead, Removed, Returned
 from fairlane.model.message import Receipt
-from fairlane.model.names import id_of
+from fairlane.model.names import id_of, number_of
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.leases import LeasedMessages, Nack
 from fairlane.verbs.verb import Reply
@@ -98,7 +98,8 @@ class WaitingConsumers:
         if asked.is_closing:
             unseen = {delivery.id for delivery in (*consumer.unseen, *asked.unseen)}
             cycle.ended.append(consumer)
-            _take_back(executor, consumer.queue, self.detach(consumer), unseen, cycle, asked.reply)
+            freed = [Receipt(id_of(number), token) for holder, number, token in self.freed if holder is consumer]
+            _take_back(executor, consumer.queue, self.detach(consumer), freed, unseen, cycle, asked.reply)
         elif asked.reply.done():
             return  # the caller is gone, so nothing would ever detach it
         elif consumer.queue not in executor.ledger.queues:
@@ -362,21 +363,38 @@ class WaitingConsumers:
 
 
 def _take_back(
-    executor: Executor, queue: str, receipts: list[Receipt], unseen: set[str], cycle: Cycle, reply: Reply
+    executor: Executor,
+    queue: str,
+    receipts: list[Receipt],
+    freed: list[Receipt],
+    unseen: set[str],
+    cycle: Cycle,
+    reply: Reply,
 ) -> None:
     """Return messages that a consumer held to their queue: what it never saw is deferred, the rest has failed.
 
-    The reply is answered when all are back: a script that decides about failures may need time.
+    The reply is answered when all are back: a script that decides about failures may need time. What is deferred does
+    not wait for that. Should this cycle fail while the rest waits, then what it has deferred, and what left the
+    consumer's hands in it before, is held after all. So the decision about the rest is about these too.
     """
     if queue not in executor.ledger.queues:
         receipts = []
     untouched = [receipt for receipt in receipts if receipt.id in unseen]
     failed = [receipt for receipt in receipts if receipt.id not in unseen]
-    if untouched:
-        run_call(executor, Call(Nack(queue=queue, receipts=untouched, intent="defer", delay_ms=0)), cycle)
+    _defer(executor, queue, untouched, cycle)
     if failed:
-        error = "The consumer went away."
-        request = Nack(queue=queue, receipts=failed, error=error)
-        run_call(executor, Call(request, AfterRelease(reply), given=RELEASED), cycle)
+        untouched += [receipt for receipt in freed if receipt.id in unseen]
+        failed += [receipt for receipt in freed if receipt.id not in unseen]
+        request = Nack(queue=queue, receipts=failed, error="The consumer went away.")
+        call = Call(request, AfterRelease(reply), given=RELEASED)
+        take_nack(executor, call, request, cycle, before=lambda later, at: _defer(later, queue, untouched, at))
     else:
         cycle.answer(reply, None)
+
+
+def _defer(executor: Executor, queue: str, receipts: list[Receipt], cycle: Cycle) -> None:
+    """Return messages that were not seen, as far as they are still under these leases."""
+    token_of = executor.ledger.token_of
+    held = [receipt for receipt in receipts if token_of(queue, number_of(receipt.id)) == receipt.token]
+    if held:
+        run_call(executor, Call(Nack(queue=queue, receipts=held, intent="defer", delay_ms=0)), cycle)
