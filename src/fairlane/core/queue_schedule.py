@@ -192,7 +192,15 @@ class QueueSchedules(Generic[I]):
         known: the schedule of each queue, for reading.
     """
 
-    def __init__(self, ledger: Ledger, contents: Contents[I], now_ms: int, *, tokens: float | None = 0) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        contents: Contents[I],
+        now_ms: int,
+        *,
+        tokens: float | None = 0,
+        on_returned: Callable[[str], None] | None = None,
+    ) -> None:
         """Create the schedules of all queues.
 
         Args:
@@ -201,11 +209,13 @@ class QueueSchedules(Generic[I]):
             now_ms: the instant.
             tokens: how many tokens buckets begin with; None for full ones. A broker begins with none, so that a
                 throttle holds across a crash.
+            on_returned: called with the name of a queue that may go on with tokens that another has given back.
         """
         self._ledger = ledger
         self._contents = contents
         self.known: dict[str, QueueSchedule[I]] = {}
-        self.throttles = Throttles(self._share_moves)
+        self._on_returned = on_returned
+        self.throttles = Throttles(self._share_moves, on_returned)
         self._reset(now_ms, tokens)
 
     def __getitem__(self, queue: str) -> QueueSchedule[I]:
@@ -223,7 +233,7 @@ class QueueSchedules(Generic[I]):
         self._reset(now_ms, 0)
 
     def _reset(self, now_ms: int, tokens: float | None) -> None:
-        self.throttles = Throttles(self._share_moves)
+        self.throttles = Throttles(self._share_moves, self._on_returned)
         for name in throttle_names(self._ledger.config):
             set_throttle(self.throttles, self._ledger.config, name, now_ms=now_ms, tokens=tokens)
         self._set_throttle_weights(self._ledger.config, now_ms)

@@ -86,13 +86,15 @@ class Schedule:
     Attributes:
         built_ms: the instant from which on its buckets fill.
         presence: which registered consumers and sinks have been silent for too long.
+        revived: the queues that may go on with tokens of a shared throttle that another queue has given back.
     """
 
     def __init__(self, ledger: Ledger, now_ms: int) -> None:
         self._ledger = ledger
         self.built_ms = now_ms
         self.presence = Presence(ledger, now_ms)
-        self._queues: QueueSchedules[Message] = QueueSchedules(ledger, _contents, now_ms)
+        self.revived: dict[str, None] = {}
+        self._queues: QueueSchedules[Message] = QueueSchedules(ledger, _contents, now_ms, on_returned=self._revive)
         self._known = self._queues.known
         self._leases: Timers[LeaseBatch] = Timers(lambda at_ms, batch: batch.is_live(at_ms))
         self._events: Timers[MessageSchedule] = Timers(lambda at_ms, schedule: schedule.next_at == at_ms)
@@ -320,6 +322,9 @@ class Schedule:
         if presence.consumers or presence.sinks:
             due_ms = min(due_ms, presence.next_at() or 0)
         return due_ms
+
+    def _revive(self, queue: str) -> None:
+        self.revived[queue] = None
 
     def held_up(self) -> dict[str, int]:
         """Return for each throttle that holds something back how many messages wait in those queues."""

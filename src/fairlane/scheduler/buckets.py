@@ -32,6 +32,9 @@ class Watcher(Protocol):
     def throttle_changed(self, bucket: Bucket, now_ms: int) -> None:
         """Re-evaluate the work that waits for the bucket."""
 
+    def tokens_returned(self, bucket: Bucket) -> str:
+        """Note that there may be a token for the work that waits for the bucket, and return whose work it is."""
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Bucket:
@@ -151,14 +154,20 @@ class Throttles:
     Attributes:
         divided: how many of its throttles several kernels use.
         on_shared: called with the names of two kernels when one begins to use a throttle that the other uses.
+        on_returned: called with the name of a kernel that may go on with tokens that another has given back.
     """
 
-    def __init__(self, on_shared: Callable[[str, str], None] | None = None) -> None:
+    def __init__(
+        self,
+        on_shared: Callable[[str, str], None] | None = None,
+        on_returned: Callable[[str], None] | None = None,
+    ) -> None:
         self._buckets: dict[str, Bucket] = {}
         self._weights: dict[tuple[str, str], int] = {}
         self._portions = 0
         self.divided = 0
         self.on_shared = on_shared
+        self.on_returned = on_returned
 
     def set(
         self, name: str, *, rate: float, burst: float | None = None, tokens: float | None = None, now_ms: int
@@ -237,7 +246,10 @@ class Throttles:
         bucket.refill(now_ms)
         for other in bucket.portions:
             if other.owner() is None:
+                has_held = other.held > 0
                 self.divided -= bucket.remove(other)
+                if has_held:
+                    self.note_returned(bucket)
         self._portions += 1
         portion = Portion(bucket, kernel, self._portions, ref(owner), self._weights.get((name, kernel), 1))
         self.divided += bucket.add(portion)
@@ -250,6 +262,13 @@ class Throttles:
         portion.bucket.refill(now_ms)
         self.divided -= portion.bucket.remove(portion)
         self._forget_unused(portion.bucket)
+
+    def note_returned(self, bucket: Bucket) -> None:
+        """Tell the kernels that wait for a throttle that another has given its tokens back."""
+        for watcher in tuple(bucket.watchers):
+            kernel = watcher.tokens_returned(bucket)
+            if self.on_returned is not None:
+                self.on_returned(kernel)
 
     def _named(self, name: str) -> Bucket:
         bucket = self._buckets.get(name)

@@ -335,7 +335,8 @@ class Keys:
             lane.gate.leave(lane)
         lane.parked = None  # the next item of this lane has not been held up by anything yet
         for portion in lane.portions:
-            portion.lane_emptied(self.now_ms)
+            if portion.lane_emptied(self.now_ms):
+                self._throttles.note_returned(portion.bucket)
         extra = lane.node.extra
         if extra is not None and len(extra) > _LANES_KEPT and lane is not lane.node:
             del extra[(lane.priority, tuple(portion.bucket.name for portion in lane.portions))]

@@ -8,7 +8,8 @@ and one timer per gate, not per lane, fires when the bucket has its next token.
 
 A token wakes one lane, but a woken lane may not use it: another of its buckets may be empty by then, or its key at its
 cap. A gate whose token may be left over is *stocked*. Stocked gates are asked again whenever ``take`` finds nothing
-else, and when a key may go again (a release, a resume, a policy). That rule makes parking lossless: when ``take`` comes
+else, and when a key may go again (a release, a resume, a policy). So is a gate whose bucket has tokens that another
+kernel gave back, since no timer was armed for them. That rule makes parking lossless: when ``take`` comes
 back short, no lane is left that could go.
 """
 
@@ -87,6 +88,12 @@ class Parking:
     def throttle_changed(self, bucket: Bucket, now_ms: int) -> None:
         """Re-evaluate the lanes that wait for a bucket whose rate has changed. Called by the table of throttles."""
         self._open(self._gates[bucket], now_ms)
+
+    def tokens_returned(self, bucket: Bucket) -> str:
+        """Ask the lanes that wait for a bucket again with the next ``take``. Called by the table of throttles."""
+        gate = self._gates[bucket]
+        self.stocked[gate] = None
+        return gate.portion.name
 
     def _open(self, gate: Gate, now_ms: int) -> bool:
         bucket, portion = gate.bucket, gate.portion

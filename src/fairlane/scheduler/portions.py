@@ -14,7 +14,8 @@ plus or minus one each: ``|T_i/w_i - T_j/w_j| <= 1/w_i + 1/w_j``.
 A throttle does not know whether a kernel has consumers. A member whose consumers are busy does not take its tokens.
 They stay in the bucket for it, up to its part of the burst, and then it is passed over. It has what a throttle of its
 own would have saved up for it, and all else goes to the others. A member without consumers thus costs the others a part
-of the burst and nothing of the rate, and a member whose items are gone gives back what it has.
+of the burst and nothing of the rate, and a member whose items are gone gives back what it has. Kernels that wait for a
+token have armed their timers for the next one that is earned, so they are told of those that are given back.
 
 One token of the burst is never dealt, or members without consumers could fill the bucket and stop it from earning. It
 is *free*: the first to ask takes it, and its tag pays for it. With a burst below 2 all tokens are free. Callers that
@@ -110,12 +111,15 @@ class Portion:
             self.bucket.refill(now_ms)
             self.bucket.division.join(self)
 
-    def lane_emptied(self, now_ms: int) -> None:
-        """Record that a lane has lost its last item."""
+    def lane_emptied(self, now_ms: int) -> bool:
+        """Record that a lane has lost its last item. Return whether other kernels have got tokens by that."""
         self.busy -= 1
-        if self.busy == 0 and self.bucket.division is not None:
-            self.bucket.refill(now_ms)
-            self.bucket.division.leave(self)
+        if self.busy or self.bucket.division is None:
+            return False
+        self.bucket.refill(now_ms)
+        has_held = self.held > 0
+        self.bucket.division.leave(self)
+        return has_held
 
     def set_weight(self, weight: int, now_ms: int) -> None:
         """Change the weight; tokens that are earned from now on are dealt by it."""

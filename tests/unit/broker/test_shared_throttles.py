@@ -251,3 +251,36 @@ def test_weights_survive_a_restart() -> None:
     factory.run(2_000)
     got = factory.run(20_000)
     assert [got["a"], got["b"]] == [pytest.approx(300, abs=10), pytest.approx(100, abs=10)]
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_tokens_of_a_queue_that_is_purged_go_to_waiting_consumers_at_once(others: int) -> None:
+    """A consumer does not wait for the next token while tokens lie in the bucket that nobody else can use."""
+    broker = broker_with("a", *"bc"[:others], rate=0.001, burst=6, messages=10)
+    broker.clock.advance(10_000_000)
+    got = broker.call(Lease(queue="a", count=10)).deliveries
+    poll = broker.start(Lease(queue="a", count=10, wait_ms=20_000))
+    broker.step()
+    assert 0 < len(got) < 6
+    assert not poll.done()
+    for queue in "bc"[:others]:
+        broker.call(PurgeQueue(queue=queue))
+    broker.step()
+    assert poll.done()
+    assert poll.get().deliveries
+
+
+def test_tokens_of_a_queue_whose_last_message_is_leased_go_to_waiting_consumers_at_once() -> None:
+    """A queue that gets tokens only after it was served in a cycle is served again."""
+    broker = broker_with("a", rate=0.001, burst=6, messages=10)
+    broker.create_queue("b")
+    fill(broker, "b", 1)
+    broker.clock.advance(10_000_000)
+    broker.call(Lease(queue="a", count=10))
+    poll = broker.start(Lease(queue="a", count=10, wait_ms=20_000))
+    broker.step()
+    assert not poll.done()
+    assert len(broker.call(Lease(queue="b", count=10)).deliveries) == 1
+    broker.step()
+    assert poll.done()
+    assert poll.get().deliveries

@@ -128,6 +128,7 @@ class Engine(EngineLife):
         housekeeper = self._housekeeper
         if self.ledger.next_sequence >= housekeeper.due_sequence or cycle.now_ms >= housekeeper.due_ms:
             housekeeper.tend(self, cycle)
+        consumers.serve_revived(self.schedule)
         cycle.dropped, self.ledger.dropped = self.ledger.dropped, []
         self._due_ms = self.schedule.settle_events()
 

@@ -28,6 +28,7 @@ from fairlane.broker.waiting.room import Room
 from fairlane.broker.waiting.wait_times import KeyWaitTimes
 from fairlane.core.commands import LeasePicked
 from fairlane.core.decide.room import RETRY_AFTER_MS
+from fairlane.core.schedule import Schedule
 from fairlane.errors import QueueNotFound, TooManyWaiters
 from fairlane.journal.records import Acked, AnyRecord, Dead, Removed, Returned
 from fairlane.model.message import Receipt
@@ -181,15 +182,17 @@ class WaitingConsumers:
 
     def serve(self, executor: Executor, cycle: Cycle, queues: dict[str, None]) -> None:
         """Lease to those who wait at these queues, or at any queue in which something may have become ready."""
-        for queue in executor.schedule.touched():
+        schedule = executor.schedule
+        for queue in (*schedule.touched(), *schedule.revived):
             queues[queue] = None
+        schedule.revived.clear()
         if self._rooms:
             for room in self._rooms:
                 room.settle()
             self._rooms.clear()
         interrupted: list[str] = []
         waiting = [name for name in queues if name in self.lines]
-        for queue in executor.schedule.in_order(waiting) if len(waiting) > 1 else waiting:
+        for queue in schedule.in_order(waiting) if len(waiting) > 1 else waiting:
             if cycle.handed_out >= self._cycle_events_max:
                 self.unserved[queue] = None
                 continue
@@ -198,6 +201,7 @@ class WaitingConsumers:
                 interrupted.append(queue)
         # Queues that got nothing in this cycle are first in the next; the one that was cut short comes after them.
         self.unserved.update(dict.fromkeys(interrupted))
+        self.serve_revived(schedule)
         entries, late = self.limits.entries, self._polls
         if late:
             late = [waiter for waiter in late if not waiter.is_over]
@@ -239,6 +243,12 @@ class WaitingConsumers:
         """Serve a queue with the next cycle, because a reader that was passed over has room."""
         self.unserved[queue] = None
         self.on_unserved()
+
+    def serve_revived(self, schedule: Schedule) -> None:
+        """Serve queues with the next cycle that got tokens from a queue which this cycle has emptied."""
+        if schedule.revived:
+            self.unserved.update(dict.fromkeys(queue for queue in schedule.revived if queue in self.lines))
+            schedule.revived.clear()
 
     def _is_eligible(self, taker: Waiter | AttachedConsumer) -> bool:
         if isinstance(taker, AttachedConsumer):
