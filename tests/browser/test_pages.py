@@ -124,8 +124,8 @@ def test_keys_and_rights(tmp_path: Path, browser: Browser) -> None:
         admin = (tmp_path / "admin.key").read_text().strip()
         server.post("queues/create", {"queue": "mine"}, key=admin)
         server.post("queues/create", {"queue": "theirs"}, key=admin)
-        grants = {"name": "reader", "grants": [{"right": "consume", "queues": "mine"}]}
-        reader = server.post("keys/create", grants, key=admin)["key"]
+        grants = [{"right": "consume", "queues": "mine"}, {"right": "admin", "queues": "elsewhere"}]
+        reader = server.post("keys/create", {"name": "reader", "grants": grants}, key=admin)["key"]
         viewer = Viewer(browser)
         page = viewer.open(server)
         page.fill("#key", "fl_wrong_key")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.kit.simulation.simulation import Simulation
 
-SEEDS = range(1_001, 1_101)
+SEEDS = range(1_001, 1_051)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

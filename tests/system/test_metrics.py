@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 from .server_process import HttpClient, serving
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
-ROW = re.compile(r"^\| `(fairlane_\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
+ROW = re.compile(r"^\| `(fairlane_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
 SCRIPT = 'function on_enqueue(msg) return { fairness_key = "scripted" } end'
 
 

@@ -49,6 +49,8 @@ _CAUSES: Final = (
     ("fairlane", "other"),
 )
 """What a stall counts as, by the module of the innermost function of ours; the first that fits."""
+CAUSES: Final = (*sorted({cause for _, cause in _CAUSES}), _UNKNOWN)
+"""Everything that a stall can count as."""
 _log = logging.getLogger("fairlane.server")
 
 

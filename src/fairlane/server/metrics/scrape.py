@@ -22,7 +22,7 @@ from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.families import OTHERS, Exemplar, Family, Sums, by, histogram_samples, labelled, single
 from fairlane.server.metrics.fold import MetricsFold, QueueCounts
 from fairlane.server.metrics.keys import CONSIDERED_MAX, KeyLabels, KeyRow
-from fairlane.server.watchdog import Watchdog
+from fairlane.server.watchdog import CAUSES, Watchdog
 
 QUEUES_MAX: Final = 200
 KEYS_MAX: Final = 10
@@ -104,11 +104,9 @@ class Metrics:
 
 
 def _loop_families(watchdog: Watchdog) -> Iterator[Family]:
-    stalls, stalled_s, longest = (
-        by("cause", watchdog.stalls),
-        by("cause", watchdog.stalled_s),
-        single(watchdog.longest_s),
-    )
+    none = dict.fromkeys(CAUSES, 0.0)  # so that the first stall of a cause is an increase
+    stalls, stalled_s = by("cause", none | watchdog.stalls), by("cause", none | watchdog.stalled_s)
+    longest = single(watchdog.longest_s)
     description = "Times the event loop was blocked for more than 50 ms, by cause."
     yield Family("fairlane_loop_stalls_total", "counter", description, stalls)
     yield Family("fairlane_loop_stalled_seconds_total", "counter", "Duration of these stalls.", stalled_s)
