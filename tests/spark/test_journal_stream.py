@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,11 @@ def test_a_stream_survives_the_server_being_killed(spark: SparkSession, tmp_path
         drain(stream, tmp_path / "out", tmp_path / "checkpoint")
     finally:
         server.kill()
-    seen = sequences(spark.read.parquet(str(tmp_path / "out")))
-    assert seen == list(range(1, seen[-1] + 1))
-    opened = [row for row in spark.read.parquet(str(tmp_path / "out")).collect() if row.kind == "opened"]
+    out = spark.read.parquet(str(tmp_path / "out"))
+    seen = sequences(out)
+    opened = {row.sequence for row in out.collect() if row.kind == "opened"}
     assert len(opened) >= 2
+    # A store that was killed goes on at a sequence that was certainly never issued: only there may numbers be missing.
+    assert seen[0] == 1
+    assert all(later == before + 1 or (later > before and later in opened) for before, later in pairwise(seen))
+    assert sum(later != before + 1 for before, later in pairwise(seen)) == 1

@@ -23,6 +23,8 @@ from .broker_load import ALL_QUEUES, name_in
 
 ERRANDS = 60
 ANSWERS_MAX = 2_000
+LAST_WORDS = 12
+LAST_WORDS_S = 10
 HOUR_MS = 3_600_000
 LATEST_MS = 1 << 62
 ROOT = Path(__file__).parents[2]
@@ -50,6 +52,9 @@ class Lives:
         with subprocess.Popen([*command, f"life{self._count}"], stdout=subprocess.PIPE, bufsize=0, cwd=ROOT) as process:
             try:
                 self._wait(process, is_cut_short=is_cut_short, meanwhile=meanwhile)
+            except Exception as error:
+                error.add_note(last_words(process, log))
+                raise
             finally:
                 process.kill()
         self.auditor.read_life(log.read_bytes().splitlines() if log.exists() else [])
@@ -84,6 +89,18 @@ class Lives:
             "receipts": [*receipts[-ERRANDS // 2 :], *old],
             "dedups": [*dedup_ids[-ERRANDS // 4 :], *self._chance.sample(dedup_ids, min(ERRANDS // 4, len(dedup_ids)))],
         }
+
+
+def last_words(process: subprocess.Popen[bytes], log: Path) -> str:
+    """Return how a process is and the end of its log; one that still runs prints where its threads are, and ends."""
+    code = process.poll()
+    if code is None:
+        process.send_signal(signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LAST_WORDS_S)
+    lines = log.read_text().splitlines()[-LAST_WORDS:] if log.exists() else []
+    how = "still ran" if code is None else f"had ended with {code}"
+    return "\n".join([f"The process {how}. Its log ends:", *lines])
 
 
 def read_past(progress: IO[bytes], mark: bytes, answers: int) -> None:

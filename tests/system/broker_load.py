@@ -10,6 +10,7 @@ and dedup ids that were used before.
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
 import itertools
 import json
@@ -408,5 +409,6 @@ def begin(store: str, log: CallLog, errands: Fields, life: str) -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()
     call_log = CallLog(Path(sys.argv[2]))
     guarded(call_log, lambda: begin(sys.argv[1], call_log, json.loads(Path(sys.argv[3]).read_text()), sys.argv[4]))

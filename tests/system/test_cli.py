@@ -17,6 +17,7 @@ import pytest
 
 from fairlane.adapters.parquet_export import exported
 from fairlane.assembly import open_broker
+from tests.kit.waiting import PATIENCE_S
 
 FAIRLANE = [sys.executable, "-W", "error", "-m", "fairlane"]
 
@@ -45,6 +46,16 @@ def in_shell(script: str, cwd: Path, **more: str) -> str:
     )
     assert result.returncode == 0, (result.stdout, result.stderr)
     return result.stdout
+
+
+@contextmanager
+def heeding_interrupts() -> Iterator[None]:
+    """Start processes that heed SIGINT, even if the tests run in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -139,14 +150,19 @@ def test_following_ends_when_interrupted(server: str, number: signal.Signals) ->
     """Messages are printed as they come; a signal ends the command with exit code 130, and nothing is lost."""
     fairlane("queue", "create", "orders", FAIRLANE_SERVER=server)
     command = [*FAIRLANE, "--server", server, "consume", "orders", "--follow"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
-        assert process.stdout is not None
-        fairlane("enqueue", "orders", "hello", FAIRLANE_SERVER=server)
-        assert process.stdout.readline() == b"hello\n"
-        fairlane("enqueue", "orders", "again", FAIRLANE_SERVER=server)
-        assert process.stdout.readline() == b"again\n"
-        process.send_signal(number)
-        _, err = process.communicate(timeout=30)
+    with heeding_interrupts():
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    with process:
+        try:
+            assert process.stdout is not None
+            fairlane("enqueue", "orders", "hello", FAIRLANE_SERVER=server)
+            assert process.stdout.readline() == b"hello\n"
+            fairlane("enqueue", "orders", "again", FAIRLANE_SERVER=server)
+            assert process.stdout.readline() == b"again\n"
+            process.send_signal(number)
+            _, err = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
     assert (process.returncode, err.strip()) == (130, b"")
     fairlane("enqueue", "orders", "later", FAIRLANE_SERVER=server)
     assert fairlane("consume", "orders", FAIRLANE_SERVER=server) == "later\n"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from typing import cast
 
 import pytest
 
+from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.frontends.threads import Broker
+from fairlane.broker.requests import Call
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.message import NewMessage
 from fairlane.testing.faulty_store import FaultyStore
@@ -137,6 +140,31 @@ def test_a_full_disk_refuses_and_heals() -> None:
     assert broker.get("q", message_id).payload == b"before"
     broker.enqueue("q", b"after")
     assert payloads(broker.lease("q", 9)) == [b"before", b"after"]
+
+
+class Watched:
+    """A request, like ``Call``. Whenever the engine looks at it, another comes in, as from another thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def reply(self) -> None:
+        """Nobody waits for it."""
+        self._engine.submit(cast("Call", Watched(self._engine)))
+
+
+def test_requests_may_come_while_the_engine_looks_at_others() -> None:
+    """Threads that ask while a store is away, or while the broker closes, never disturb the one that runs a cycle."""
+    engine = engine_on(MoodyStore())
+    for _ in range(3):
+        engine.submit(cast("Call", Watched(engine)))
+    engine._failures = 1
+    assert not engine.has_requests()
+    engine._refuse_inbox(StoreFailed("No."))
+    assert len(engine.inbox) > 3
+    engine.let_go()
+    assert not engine.inbox
 
 
 def test_a_group_of_callers_is_refused_together_and_can_repeat() -> None:

@@ -160,8 +160,7 @@ class EngineLife:
 
     def _refuse_inbox(self, error: FairlaneError) -> None:
         """Refuse the requests of callers. What the broker asks of itself stays: no caller would repeat it."""
-        asked = list(self.inbox)
-        self.inbox.clear()
+        asked = [self.inbox.popleft() for _ in range(len(self.inbox))]  # not those that threads add meanwhile
         self.inbox.extend(submission for submission in asked if submission.reply is None)
         refuse_all((submission.reply for submission in asked), error)
 
@@ -236,10 +235,11 @@ class EngineLife:
         """Return whether a cycle is due at once: for requests, or for what the last cycle had no time for."""
         if not self._failures:
             return bool(self.inbox or self.consumers.unserved or self.script_lines.lines)
-        return any(submission.reply is not None for submission in self.inbox)  # the broker's own requests can wait
+        asked = list(self.inbox)  # a copy, since threads may add to it meanwhile
+        return any(submission.reply is not None for submission in asked)  # the broker's own requests can wait
 
     def submit(self, submission: Submission) -> None:
-        """Add a request for the next cycle."""
+        """Add a request for the next cycle. The only thing that any thread may do at any time."""
         self.inbox.append(submission)
 
     # -------------------------------------------------------------------------------------------------------- departing
@@ -264,7 +264,7 @@ class EngineLife:
         release_everyone(self.consumers, self.producers, self._sinks)
         self.state = after(self.state, Event.CLOSE)
         closed = Closed("The broker has been closed.")
-        refuse_all((submission.reply for submission in self.inbox), closed)
+        refuse_all([submission.reply for submission in list(self.inbox)], closed)
         refuse_all(self.script_lines.dismiss(), closed)
         self.inbox.clear()
 
