@@ -264,7 +264,7 @@ class Throttles:
         self._forget_unused(portion.bucket)
 
     def note_returned(self, bucket: Bucket) -> None:
-        """Tell the kernels that wait for a throttle that another has given its tokens back."""
+        """Wake the kernels that wait for a throttle, because another has given its tokens back."""
         for watcher in tuple(bucket.watchers):
             kernel = watcher.tokens_returned(bucket)
             if self.on_returned is not None:

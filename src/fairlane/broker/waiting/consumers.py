@@ -19,11 +19,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from fairlane.broker.calls import run_call, take_nack
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.requests import AfterRelease, Attach, AttachedConsumer, Call, HandOut, Waiter
+from fairlane.broker.requests import Attach, AttachedConsumer, HandOut, Waiter
 from fairlane.broker.settings import Settings
-from fairlane.broker.views.deliveries import RELEASED
+from fairlane.broker.waiting.returns import take_back
 from fairlane.broker.waiting.room import Room
 from fairlane.broker.waiting.wait_times import KeyWaitTimes
 from fairlane.core.commands import LeasePicked
@@ -32,10 +31,9 @@ from fairlane.core.schedule import Schedule
 from fairlane.errors import QueueNotFound, TooManyWaiters
 from fairlane.journal.records import Acked, AnyRecord, Dead, Removed, Returned
 from fairlane.model.message import Receipt
-from fairlane.model.names import id_of, number_of
+from fairlane.model.names import id_of
 from fairlane.scheduler.timers import Timers
-from fairlane.verbs.leases import LeasedMessages, Nack
-from fairlane.verbs.verb import Reply
+from fairlane.verbs.leases import LeasedMessages
 
 ENDS = (Acked, Returned, Dead, Removed)
 """The records after which a consumer no longer holds a message."""
@@ -100,7 +98,7 @@ class WaitingConsumers:
             unseen = {delivery.id for delivery in (*consumer.unseen, *asked.unseen)}
             cycle.ended.append(consumer)
             freed = [Receipt(id_of(number), token) for holder, number, token in self.freed if holder is consumer]
-            _take_back(executor, consumer.queue, self.detach(consumer), freed, unseen, cycle, asked.reply)
+            take_back(executor, consumer.queue, self.detach(consumer), freed, unseen, cycle, asked.reply)
         elif asked.reply.done():
             return  # the caller is gone, so nothing would ever detach it
         elif consumer.queue not in executor.ledger.queues:
@@ -187,9 +185,7 @@ class WaitingConsumers:
             queues[queue] = None
         schedule.revived.clear()
         if self._rooms:
-            for room in self._rooms:
-                room.settle()
-            self._rooms.clear()
+            self._settle_rooms()
         interrupted: list[str] = []
         waiting = [name for name in queues if name in self.lines]
         for queue in schedule.in_order(waiting) if len(waiting) > 1 else waiting:
@@ -210,6 +206,11 @@ class WaitingConsumers:
             late = [*self.limits.pop_due(cycle.now_ms), *late]
         if late:
             self._time_out(late, cycle)
+
+    def _settle_rooms(self) -> None:
+        for room in self._rooms:
+            room.settle()
+        self._rooms.clear()
 
     def _serve_line(self, executor: Executor, cycle: Cycle, queue: str) -> None:
         """Serve the line of a queue from the front, until it is empty or nothing can be leased."""
@@ -370,41 +371,3 @@ class WaitingConsumers:
                     del consumer.held[number]
             self._list(consumer)
         self.unserved = dict.fromkeys(self.lines)
-
-
-def _take_back(
-    executor: Executor,
-    queue: str,
-    receipts: list[Receipt],
-    freed: list[Receipt],
-    unseen: set[str],
-    cycle: Cycle,
-    reply: Reply,
-) -> None:
-    """Return messages that a consumer held to their queue: what it never saw is deferred, the rest has failed.
-
-    The reply is answered when all are back: a script that decides about failures may need time. What is deferred does
-    not wait for that. Should this cycle fail while the rest waits, then what it has deferred, and what left the
-    consumer's hands in it before, is held after all. So the decision about the rest is about these too.
-    """
-    if queue not in executor.ledger.queues:
-        receipts = []
-    untouched = [receipt for receipt in receipts if receipt.id in unseen]
-    failed = [receipt for receipt in receipts if receipt.id not in unseen]
-    _defer(executor, queue, untouched, cycle)
-    if failed:
-        untouched += [receipt for receipt in freed if receipt.id in unseen]
-        failed += [receipt for receipt in freed if receipt.id not in unseen]
-        request = Nack(queue=queue, receipts=failed, error="The consumer went away.")
-        call = Call(request, AfterRelease(reply), given=RELEASED)
-        take_nack(executor, call, request, cycle, before=lambda later, at: _defer(later, queue, untouched, at))
-    else:
-        cycle.answer(reply, None)
-
-
-def _defer(executor: Executor, queue: str, receipts: list[Receipt], cycle: Cycle) -> None:
-    """Return messages that were not seen, as far as they are still under these leases."""
-    token_of = executor.ledger.token_of
-    held = [receipt for receipt in receipts if token_of(queue, number_of(receipt.id)) == receipt.token]
-    if held:
-        run_call(executor, Call(Nack(queue=queue, receipts=held, intent="defer", delay_ms=0)), cycle)
