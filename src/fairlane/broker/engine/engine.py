@@ -123,12 +123,10 @@ class Engine(EngineLife):
             remove(self, cycle, departed)
         if consumers.lines:
             consumers.serve(self, cycle, queues)
-        if cycle.claims:
-            serve_claims(self, cycle, handed_out_max=self.settings.cycle_events_max)
+        self._serve_claims(cycle)
         housekeeper = self._housekeeper
         if self.ledger.next_sequence >= housekeeper.due_sequence or cycle.now_ms >= housekeeper.due_ms:
             housekeeper.tend(self, cycle)
-        consumers.serve_revived(self.schedule)
         cycle.dropped, self.ledger.dropped = self.ledger.dropped, []
         self._due_ms = self.schedule.settle_events()
 
@@ -149,6 +147,13 @@ class Engine(EngineLife):
                 self.script_lines.remove(work)
                 cycle.answer(work.reply, self._internal_error(error))
         cycle.current = None
+
+    def _serve_claims(self, cycle: Cycle) -> None:
+        """Pick messages for claims; tokens that come back by it are for the next cycle."""
+        if cycle.claims:
+            serve_claims(self, cycle, handed_out_max=self.settings.cycle_events_max)
+        if self.schedule.revived:
+            self.consumers.serve_revived(self.schedule)
 
     def _take_requests(self, cycle: Cycle, queues: dict[str, None]) -> None:
         """Take requests while the cycle has capacity; the first always, whatever time has done in this cycle."""

@@ -181,8 +181,7 @@ class WaitingConsumers:
     def serve(self, executor: Executor, cycle: Cycle, queues: dict[str, None]) -> None:
         """Lease to those who wait at these queues, or at any queue in which something may have become ready."""
         schedule = executor.schedule
-        for queue in (*schedule.touched(), *schedule.revived):
-            queues[queue] = None
+        queues |= dict.fromkeys((*schedule.touched(), *schedule.revived))
         schedule.revived.clear()
         if self._rooms:
             self._settle_rooms()
@@ -197,11 +196,10 @@ class WaitingConsumers:
                 interrupted.append(queue)
         # Queues that got nothing in this cycle are first in the next; the one that was cut short comes after them.
         self.unserved.update(dict.fromkeys(interrupted))
-        self.serve_revived(schedule)
-        entries, late = self.limits.entries, self._polls
-        if late:
-            late = [waiter for waiter in late if not waiter.is_over]
-            self._polls = []
+        if schedule.revived:
+            self.serve_revived(schedule)
+        entries, late = self.limits.entries, [waiter for waiter in self._polls if not waiter.is_over]
+        self._polls.clear()
         if entries and entries[0][0] <= cycle.now_ms:
             late = [*self.limits.pop_due(cycle.now_ms), *late]
         if late:
