@@ -71,7 +71,7 @@ def test_a_silent_owner_is_taken_over_from_and_commits_nothing(place: Place) -> 
     first.write(commit_of(1, 1, bodies=[(1, b"one")]))
     first.sync()
     first.write(commit_of(2, 1, bodies=[(2, b"two")], dropped=[1]))
-    wait_until(lambda: opens(second), what="The lease runs out", patience_s=20)
+    wait_until(lambda: opens(second), what="The lease runs out")
     with pytest.raises(StoreFenced):
         first.sync()
     check_has_only(second, 1)

@@ -40,7 +40,7 @@ def test_a_thread_that_is_interrupted_in_a_turn_leaves_nobody_waiting() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=20)
+            thread.join(timeout=60)
         assert len(answers) == 4
         assert all(isinstance(answer, (str, StoreFailed, KeyboardInterrupt)) for answer in answers)
         broker._engine.execute = execute  # type: ignore[method-assign] # as it was
@@ -141,7 +141,7 @@ def test_closing_with_open_streams_gives_back_what_they_held(tmp_path: object) -
         for _ in range(3):
             broker.enqueue("q", b"x")
         deliveries = broker.consume("q").__enter__()
-        assert deliveries.next(timeout_s=20) is not None
+        assert deliveries.next(timeout_s=60) is not None
     with open_broker(str(tmp_path)) as broker:
         view = broker.queue("q")
         assert (view.waiting, view.leased) == (3, 0)

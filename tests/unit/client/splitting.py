@@ -9,26 +9,36 @@ from fairlane.client import AsyncClient, NewMessage, Retries
 from fairlane.model.partitions import partition_of_key
 from fairlane.model.policy import QueuePolicy
 from fairlane.verbs.cluster import SplitQueue
-from tests.kit.waiting import until
-from tests.unit.cluster.in_process import Cluster, Member, cluster_of
+from tests.kit.waiting import PATIENCE_S, until
+from tests.unit.cluster.in_process import HEARTBEAT_TIMEOUT_MS, Cluster, Member, cluster_of
 
-QUICK = Retries(patience_s=20.0, first_s=0.001, longest_s=0.05)
+QUICK = Retries(patience_s=60.0, first_s=0.001, longest_s=0.05)
 TENANTS = [f"tenant-{number}" for number in range(12)]
 """They are in all of four partitions."""
 Scenario = Callable[[Cluster, AsyncClient], Awaitable[None]]
 
 
-def run(scenario: Scenario, *, partitions: int = 4, policy: QueuePolicy | None = None, names: str = "abc") -> None:
+def run(
+    scenario: Scenario,
+    *,
+    partitions: int = 4,
+    policy: QueuePolicy | None = None,
+    names: str = "abc",
+    heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS,
+) -> None:
     """Run a scenario with nodes, a client of all of them, and ``orders``, which is split."""
 
     async def main() -> None:
-        async with cluster_of(names) as cluster, AsyncClient(addresses(cluster), retries=QUICK) as client:
+        async with (
+            cluster_of(names, heartbeat_timeout_ms=heartbeat_timeout_ms) as cluster,
+            AsyncClient(addresses(cluster), retries=QUICK) as client,
+        ):
             await client.create_queue("orders", policy or QueuePolicy())
             if partitions > 1:
                 await split(cluster, client, partitions)
             await scenario(cluster, client)
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 def addresses(cluster: Cluster) -> str:

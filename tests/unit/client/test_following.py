@@ -16,7 +16,7 @@ from tests.kit.waiting import pass_loop, until
 
 from .nodes import Nodes, nodes
 
-QUICK = Retries(patience_s=10.0, first_s=0.001, longest_s=0.01)
+QUICK = Retries(patience_s=60.0, first_s=0.001, longest_s=0.01)
 Scenario = Callable[[Nodes], Awaitable[None]]
 
 

@@ -16,7 +16,7 @@ from fairlane.model.partitions import partition_of_id, partition_of_key
 from fairlane.server.interfaces.grpc_server import GrpcInterface
 from fairlane.worker import Worker
 from tests.kit.waiting import pass_loop, until
-from tests.unit.cluster.in_process import Cluster, Member
+from tests.unit.cluster.in_process import SOON_MS, Cluster, Member
 
 from .splitting import TENANTS, addresses, messages, numbers, of_partition, run, split
 
@@ -226,7 +226,7 @@ def test_when_the_node_of_one_partition_dies_the_others_go_on() -> None:
         assert set(numbers(consumed.payloads)) == {*range(48), 100, 101}
         await cluster.members.pop(dead.name).stop()
 
-    run(scenario)
+    run(scenario, heartbeat_timeout_ms=SOON_MS)
 
 
 def test_what_a_stream_held_of_a_lost_connection_comes_again_at_once() -> None:
@@ -248,7 +248,7 @@ def test_what_a_stream_held_of_a_lost_connection_comes_again_at_once() -> None:
         assert numbers(payloads) == list(range(48))
         await dead.stop()
 
-    run(scenario)
+    run(scenario, heartbeat_timeout_ms=SOON_MS)
 
 
 def test_a_stream_of_a_queue_that_is_deleted_ends() -> None:

@@ -33,7 +33,10 @@ from fairlane.server.interfaces.websocket import QuickSocket
 from fairlane.server.settings import ServerSettings
 from tests.kit.waiting import PATIENCE_S, until
 
-HEARTBEAT_TIMEOUT_MS = 500
+HEARTBEAT_TIMEOUT_MS = 10_000
+"""So long that no node takes another for dead only because the machine is busy."""
+SOON_MS = 500
+"""For tests in which a node dies and others take over from it."""
 
 
 @dataclass
@@ -145,7 +148,10 @@ class Member:
         self.groups = Groups(node=name, clock_ms=SystemClock().now_ms)
         self.line = Line(cluster.board.another())
         terms = NodeTerms(
-            name=name, address=self.address, heartbeat_timeout_ms=HEARTBEAT_TIMEOUT_MS, groups_max=cluster.groups_max
+            name=name,
+            address=self.address,
+            heartbeat_timeout_ms=cluster.heartbeat_timeout_ms,
+            groups_max=cluster.groups_max,
         )
         self.node = Node(self.line, self.groups, opens=self._open, terms=terms)
         self._requires_auth = requires_auth
@@ -220,6 +226,7 @@ class Cluster:
     board: MemoryBoard = field(default_factory=MemoryBoard)
     shelves: Shelves = field(default_factory=Shelves)
     groups_max: int = 32
+    heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS
     members: dict[str, Member] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Member:
@@ -242,9 +249,15 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def cluster_of(names: str, *, requires_auth: bool = False, groups_max: int = 32) -> AsyncIterator[Cluster]:
+async def cluster_of(
+    names: str,
+    *,
+    requires_auth: bool = False,
+    groups_max: int = 32,
+    heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS,
+) -> AsyncIterator[Cluster]:
     """Start nodes named by the letters, one after the other."""
-    cluster = Cluster(groups_max=groups_max)
+    cluster = Cluster(groups_max=groups_max, heartbeat_timeout_ms=heartbeat_timeout_ms)
     try:
         for name in names:
             await cluster.add(name, requires_auth=requires_auth)

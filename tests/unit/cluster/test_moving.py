@@ -11,7 +11,7 @@ import websockets
 
 from fairlane.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, Refused, frames_of, message_of
 from tests.kit.waiting import until
-from tests.unit.cluster.in_process import Member, cluster_of
+from tests.unit.cluster.in_process import SOON_MS, Member, cluster_of
 from tests.unit.cluster.test_serving import HELLO, leased, made, receipts
 from tests.unit.server.house import run
 
@@ -150,7 +150,7 @@ def test_a_dead_node_is_taken_over() -> None:
     """When a node shows no sign of life any more, another serves its queues, with all messages and leases."""
 
     async def main() -> None:
-        async with cluster_of("ab") as cluster:
+        async with cluster_of("ab", heartbeat_timeout_ms=SOON_MS) as cluster:
             await made(cluster, "orders", "mails")
             dead, (heir,) = cluster.owner("orders"), cluster.others("orders")
             await dead.done("queue/enqueue", {"queue": "orders", "messages": [HELLO, HELLO]})
@@ -168,7 +168,7 @@ def test_a_node_that_was_taken_over_answers_nothing_as_owner() -> None:
     """One that slept through its lease refuses everything about the queue, and its consumers are told to go on."""
 
     async def main() -> None:
-        async with cluster_of("ab") as cluster:
+        async with cluster_of("ab", heartbeat_timeout_ms=SOON_MS) as cluster:
             await made(cluster, "orders")
             sleeper, (heir,) = cluster.owner("orders"), cluster.others("orders")
             await sleeper.done("queue/enqueue", {"queue": "orders", "messages": [HELLO]})
@@ -200,7 +200,7 @@ def test_a_node_that_is_cut_off_from_the_board_keeps_what_it_owns() -> None:
     """The stores decide: with its store at hand it answers, and is part of the cluster again when it comes back."""
 
     async def main() -> None:
-        async with cluster_of("a") as cluster:
+        async with cluster_of("a", heartbeat_timeout_ms=SOON_MS) as cluster:
             await made(cluster, "orders")
             member = cluster["a"]
             member.line.is_cut = True

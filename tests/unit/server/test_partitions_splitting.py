@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.model.partitions import Split, partition_of_key
 from tests.kit.waiting import until
-from tests.unit.cluster.in_process import Cluster, cluster_of
+from tests.unit.cluster.in_process import SOON_MS, Cluster, cluster_of
 from tests.unit.server.house import run
 from tests.unit.server.test_partitions import TENANTS, body, everybody_knows, message, receipts, split, taken
 
@@ -103,7 +103,7 @@ def test_a_node_that_dies_leaves_its_partitions_to_others() -> None:
     """Messages of the dead node's partitions are handed out under the plain name once others have taken over."""
 
     async def main() -> None:
-        async with cluster_of("abc") as cluster:
+        async with cluster_of("abc", heartbeat_timeout_ms=SOON_MS) as cluster:
             await split(cluster, "orders", 6)
             await everybody_knows(cluster, "orders", 6)
             await cluster["a"].done("queue/enqueue", body("orders", [message(key) for key in TENANTS]))

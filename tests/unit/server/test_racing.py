@@ -43,7 +43,7 @@ def test_whoever_is_cancelled_at_any_moment_leaves_nothing_leased(passes: int) -
             while (await house.broker.queue("orders")).leased:
                 pass
 
-    run(asyncio.wait_for(main(), 30))
+    run(asyncio.wait_for(main(), 60))
 
 
 @pytest.mark.parametrize("passes", range(1, 16))
@@ -65,4 +65,4 @@ def test_an_ending_at_any_moment_leaves_nothing_leased(passes: int) -> None:
             else:
                 assert len(leased.deliveries) == 1
 
-    run(asyncio.wait_for(main(), 30))
+    run(asyncio.wait_for(main(), 60))

@@ -146,7 +146,7 @@ def test_a_rate_limited_grpc_consumer_stays_connected() -> None:
             assert (await call.read()).WhichOneof("response") == "results"
             call.cancel()
 
-    run(asyncio.wait_for(main(), 30))
+    run(asyncio.wait_for(main(), 60))
 
 
 def test_the_settings_work_from_every_source() -> None:

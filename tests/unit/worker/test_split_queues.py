@@ -9,7 +9,7 @@ from fairlane.core.ledger import Queue
 from fairlane.model.partitions import partition_of_id, partition_of_key, served_name
 from fairlane.worker import Worker, WorkMessage
 from tests.kit.waiting import until
-from tests.unit.cluster.in_process import Cluster, cluster_of
+from tests.unit.cluster.in_process import SOON_MS, Cluster, cluster_of
 
 AWAY, HERE = (next(key for key in map(str, range(100)) if partition_of_key(key, 3) == at) for at in (1, 2))
 """A fairness key of the second partition, and one of the third."""
@@ -67,7 +67,10 @@ def test_what_no_handler_has_seen_comes_again_when_a_node_dies() -> None:
     """Messages that waited in the worker are delivered again by the node that takes over."""
 
     async def main() -> None:
-        async with cluster_of("abc") as cluster, AsyncClient(cluster["a"].address) as client:
+        async with (
+            cluster_of("abc", heartbeat_timeout_ms=SOON_MS) as cluster,
+            AsyncClient(cluster["a"].address) as client,
+        ):
             await prepared(cluster, client)
             sent = [NewMessage(payload=b"%d" % number, fairness_key=(AWAY, HERE)[number % 2]) for number in range(20)]
             await client.enqueue_many("orders", sent)
