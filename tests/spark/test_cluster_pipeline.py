@@ -1,0 +1,53 @@
+"""Finding F11 with Spark: the tables of a whole cluster, made by one pipeline from live nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from fairlane.spark.pipeline import RunReport, live_source, read_table, run_pipeline
+from tests.spark.table_rows import told
+from tests.spark.test_cluster_journals import place
+from tests.unit.cluster.in_process import Cluster, cluster_of
+from tests.unit.cluster.test_serving import made
+from tests.unit.server.house import run
+from tests.unit.server.test_partitions import TENANTS, everybody_knows, message, split
+
+pytestmark = pytest.mark.usefixtures("small_data")
+
+
+async def enqueue(cluster: Cluster, queue: str) -> None:
+    """Enqueue a message of each tenant."""
+    messages = [message(key) for key in TENANTS]
+    await cluster["a"].done("queue/enqueue", {"queue": queue, "messages": messages})
+
+
+def test_the_tables_of_a_cluster_are_made_from_all_its_journals(spark: SparkSession, tmp_path: Path) -> None:
+    """Two partitions and another group are one set of tables, which a second run continues at each journal."""
+
+    def update(cluster: Cluster) -> RunReport:
+        return run_pipeline(spark, live_source(place(cluster)), tmp_path / "tables")
+
+    async def main() -> tuple[RunReport, RunReport]:
+        async with cluster_of("ab") as cluster:
+            await split(cluster, "orders", 2)
+            await everybody_knows(cluster, "orders", 2)
+            await made(cluster, "mails")
+            await enqueue(cluster, "orders")
+            await enqueue(cluster, "mails")
+            first = await asyncio.to_thread(partial(update, cluster))
+            await enqueue(cluster, "orders")
+            return first, await asyncio.to_thread(partial(update, cluster))
+
+    first, second = run(main())
+    assert (len(first.journals), first.gaps, len(second.journals), second.gaps) == (3, (), 3, ())
+    usage = read_table(spark, tmp_path / "tables", "tenant_usage").groupBy("queue", "top_key").sum("enqueued")
+    assert told(usage, "queue", "top_key", "sum(enqueued)") == sorted(
+        [("mails", key, 1) for key in TENANTS] + [("orders", key, 2) for key in TENANTS]
+    )
+    groups = read_table(spark, tmp_path / "tables", "messages").groupBy("queue", "group").count()
+    assert told(groups, "queue", "group") == [("mails", "mails"), ("orders", "orders"), ("orders", "orders~1")]
