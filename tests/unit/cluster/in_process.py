@@ -35,8 +35,8 @@ from tests.kit.waiting import PATIENCE_S, until
 
 HEARTBEAT_TIMEOUT_MS = 10_000
 """So long that no node takes another for dead only because the machine is busy."""
-SOON_MS = 500
-"""For tests in which a node dies and others take over from it."""
+SOON_MS = 1_500
+"""For tests in which a node dies and others take over from it, or that wait for many heartbeats."""
 
 
 @dataclass
