@@ -36,7 +36,7 @@ from tests.kit.waiting import PATIENCE_S, until
 HEARTBEAT_TIMEOUT_MS = 10_000
 """So long that no node takes another for dead only because the machine is busy."""
 SOON_MS = 1_500
-"""For tests in which a node dies and others take over from it, or that wait for many heartbeats."""
+"""For tests in which a node dies and others take over from it."""
 
 
 @dataclass
