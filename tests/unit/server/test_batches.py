@@ -13,6 +13,7 @@ from fairlane.server.shutdown import settled
 from fairlane.verbs.keys import Grant
 from fairlane.wire.grpc import batches_pb2 as batches
 from fairlane.wire.grpc import batches_pb2_grpc
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.server.grpc_house import called, refused, stub, trailing
 from tests.unit.server.house import opened, run
 
@@ -121,8 +122,8 @@ def test_a_server_that_goes_down_waits_for_no_claim() -> None:
             await broker.claim("orders", "etl", epoch=epoch, done=0)
             await broker.stage("orders", "s", batch=0, part="p", at=0, messages=[NewMessage()])
             house.server.draining.set()
-            async with asyncio.timeout(30):
-                await settled(house.server, quiet_s=60.0)
+            async with asyncio.timeout(PATIENCE_S):
+                await settled(house.server, quiet_s=3_600)
             claim = {"queue": "orders", "consumer": "etl", "epoch": epoch, "done": 0}
             assert (await house.post("queue/consumer/claim", claim)).status_code == 503
             publish = {"queue": "orders", "sink": "s", "batch": 0, "parts": ["p"]}

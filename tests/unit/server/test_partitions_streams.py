@@ -13,7 +13,7 @@ from fairlane.server.interfaces.grpc_server import GrpcInterface
 from fairlane.verbs.keys import Grant
 from fairlane.wire.frames import Answer, Deliver, Ended, Refused, frames_of
 from fairlane.wire.grpc import broker_pb2, broker_pb2_grpc
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE_S, until
 from tests.unit.cluster.in_process import Member, cluster_of
 from tests.unit.cluster.test_moving import call, next_frame, stream_to
 from tests.unit.cluster.test_partition_rules import key_for
@@ -32,7 +32,7 @@ def elsewhere_than_first(partitions: int) -> str:
 async def frames_until(socket: Any, kinds: Any, count: int) -> list[Any]:
     """Return so many frames of some kinds, which may come together."""
     found: list[Any] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while len(found) < count:
             found += [frame for frame in frames_of(await socket.recv()) if isinstance(frame, kinds)]
     return found

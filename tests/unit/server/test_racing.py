@@ -12,6 +12,7 @@ from fairlane.gateway.caller import ANYBODY
 from fairlane.gateway.leases import leased_unless
 from fairlane.model.message import NewMessage
 from fairlane.verbs.leases import Lease
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.server.house import opened, run
 
 WAIT = Lease(queue="orders", wait_ms=60_000)
@@ -43,7 +44,7 @@ def test_whoever_is_cancelled_at_any_moment_leaves_nothing_leased(passes: int) -
             while (await house.broker.queue("orders")).leased:
                 pass
 
-    run(asyncio.wait_for(main(), 60))
+    run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 @pytest.mark.parametrize("passes", range(1, 16))
@@ -65,4 +66,4 @@ def test_an_ending_at_any_moment_leaves_nothing_leased(passes: int) -> None:
             else:
                 assert len(leased.deliveries) == 1
 
-    run(asyncio.wait_for(main(), 60))
+    run(asyncio.wait_for(main(), PATIENCE_S))

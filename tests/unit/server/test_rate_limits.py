@@ -17,6 +17,7 @@ from fairlane.verbs.keys import Grant
 from fairlane.wire.frames import Refused
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.grpc import types_pb2
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.server.grpc_house import called, refused, trailing
 from tests.unit.server.house import connected, opened, run
 
@@ -146,7 +147,7 @@ def test_a_rate_limited_grpc_consumer_stays_connected() -> None:
             assert (await call.read()).WhichOneof("response") == "results"
             call.cancel()
 
-    run(asyncio.wait_for(main(), 60))
+    run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 def test_the_settings_work_from_every_source() -> None:

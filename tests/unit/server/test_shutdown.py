@@ -13,12 +13,14 @@ from fairlane.server.shutdown import drain, is_attended, settled
 from fairlane.verbs.leases import Ack, LeasedMessages
 from fairlane.verbs.messages import EnqueueResults, Results
 from fairlane.wire.frames import Consume, Ended
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.server.house import House, connected, opened, run
 
 if TYPE_CHECKING:
     import pytest
 
-LONG_S = 30.0
+LONG_S = 3_600.0
+"""Longer than any test may take, so a server that waited this long would fail it."""
 LEASE = {"queue": "orders", "visibility_ms": 3_600_000}
 
 
@@ -27,7 +29,7 @@ async def draining(
     house: House, *, grace_s: float = LONG_S, quiet_s: float = LONG_S
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Drain in the background; it must finish before the context ends."""
-    async with asyncio.timeout(LONG_S):
+    async with asyncio.timeout(PATIENCE_S):
         task = asyncio.create_task(drain(house.server, grace_s=grace_s, quiet_s=quiet_s))
         await house.server.draining.wait()
         yield task
@@ -149,7 +151,7 @@ def test_a_second_signal_ends_the_wait() -> None:
         async with opened() as house:
             await house.broker.enqueue_many("orders", [NewMessage()])
             await house.post("queue/dequeue", LEASE)
-            async with asyncio.timeout(LONG_S):
+            async with asyncio.timeout(PATIENCE_S):
                 waiting = asyncio.create_task(settled(house.server, quiet_s=LONG_S))
                 await asyncio.sleep(0)
                 house.server.closing.set()

@@ -119,7 +119,7 @@ def test_every_override_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(ours, name, noted(ours, name))
 
     async def main() -> None:
-        async with listening(CallLimits(idle_timeout_ms=500)) as server:
+        async with listening(CallLimits(idle_timeout_ms=2_000)) as server:
             await talk(server)
 
     run(main())

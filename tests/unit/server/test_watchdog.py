@@ -26,7 +26,7 @@ class Loop:
         self.watchdog.touch()
 
     def block(self, seconds: float, frame: FrameType | None = None) -> None:
-        """Let the loop do nothing for a while, during which the watchdog looks once."""
+        """Block the loop for a while, during which the watchdog looks once."""
         self.frame = frame
         self.now_s += seconds
         self.watchdog.look()

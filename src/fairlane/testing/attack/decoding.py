@@ -1,4 +1,4 @@
-"""Attacks by the size and shape of a request, and by not reading answers: C1, M2, M3 and M4 of the threat list."""
+"""Attacks by the size and shape of a request, and by not reading answers."""
 
 from __future__ import annotations
 
@@ -133,9 +133,9 @@ def _is_refused(call: Callable[[bytes], object], error: type[Exception]) -> bool
 
 
 ATTACKS: Final = (
-    Attack("C1", "lists of millions of tiny items", long_lists),
-    Attack("M2", "a stream that reads nothing", unread_stream),
-    Attack("M2b", "large answers that are never read", unread_answers),
-    Attack("M3", "forged headers of a node", forged_node),
-    Attack("M4", "large gRPC messages without an API key", grpc_without_key, needs_keys=True),
+    Attack("long-lists", "lists of millions of tiny items", long_lists),
+    Attack("unread-stream", "a stream that reads nothing", unread_stream),
+    Attack("unread-answers", "large answers that are never read", unread_answers),
+    Attack("forged-node", "forged headers of a node", forged_node),
+    Attack("grpc-bodies", "large gRPC messages without an API key", grpc_without_key, needs_keys=True),
 )
