@@ -160,19 +160,21 @@ class Engine(EngineLife):
         inbox, ledger = self.inbox, self.ledger
         end = cycle.sequence + self.settings.cycle_events_max
         is_first = True
-        while inbox and (is_first or ledger.next_sequence < end):
-            is_first = False
-            submission = cycle.current = inbox.popleft()
-            if submission.reply is None:
-                cycle.own.append(submission)
-            try:
-                self._take(submission, cycle, queues)
-            except _ApplyFailed:
-                raise
-            except Exception as error:  # noqa: BLE001 - a bug of ours: nothing was applied, so the others go on
-                cycle.answer(submission.reply, self._internal_error(error))
-        cycle.current = None
-        inbox.extendleft(reversed(cycle.postponed))
+        try:
+            while inbox and (is_first or ledger.next_sequence < end):
+                is_first = False
+                submission = cycle.current = inbox.popleft()
+                if submission.reply is None:
+                    cycle.own.append(submission)
+                try:
+                    self._take(submission, cycle, queues)
+                except _ApplyFailed:
+                    raise
+                except Exception as error:  # noqa: BLE001 - a bug of ours: nothing was applied, so the others go on
+                    cycle.answer(submission.reply, self._internal_error(error))
+            cycle.current = None
+        finally:
+            inbox.extendleft(reversed(cycle.postponed))  # also if the cycle fails: no answer was begun
 
     def _take(self, submission: Submission, cycle: Cycle, queues: dict[str, None]) -> None:
         if isinstance(submission, Call):
