@@ -10,6 +10,8 @@ from fairlane.broker.settings import Settings
 from fairlane.errors import StoreFull
 from fairlane.model.message import NewMessage
 from fairlane.testing.stepped import SteppedBroker
+from fairlane.verbs.batches import Stage
+from fairlane.verbs.messages import Enqueue
 
 MIB = 1 << 20
 
@@ -96,6 +98,27 @@ def test_a_fast_producer_can_not_pass_the_reserve_between_two_looks(disk: FakeDi
     broker.enqueue("orders", bytes(900))
     with pytest.raises(StoreFull):
         broker.enqueue("orders", bytes(900))
+
+
+def test_producers_that_wait_for_capacity_are_refused_too(disk: FakeDisk) -> None:
+    """Room in the queue is no room on the disk: they get store_full at once, for what was not taken in before."""
+    broker = SteppedBroker(disk=disk)
+    broker.create_queue("orders", {"backpressure": "wait", "waiting_max": 2})
+    news = [NewMessage(payload=b"x")]
+    broker.enqueue("orders", b"x")
+    enqueue = broker.start(Enqueue(queue="orders", messages=news * 3, wait_ms=60_000))
+    stage = broker.start(Stage(queue="orders", sink="s", batch=0, part="p", at=0, messages=news, wait_ms=60_000))
+    broker.step()
+    assert (enqueue.done(), stage.done()) == (False, False)
+    disk.free = 0
+    broker.advance(10_000)
+    (leased,) = broker.lease("orders")
+    broker.ack(leased)
+    errors = [result.error for result in enqueue.get().results]
+    assert [error and error.code for error in errors] == [None, "store_full", "store_full"]
+    with pytest.raises(StoreFull):
+        stage.get()
+    assert broker.queue("orders").waiting == 1
 
 
 def test_a_small_disk_has_a_small_reserve(disk: FakeDisk) -> None:

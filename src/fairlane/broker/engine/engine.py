@@ -113,6 +113,8 @@ class Engine(EngineLife):
             self._continue_scripts(cycle)
         if self.inbox:
             self._take_requests(cycle, queues)
+        if self.reserve.is_short:
+            self._refuse_waiting(cycle)
         if self.producers.waiting:
             self.producers.retry(self, cycle)
         if self._sinks.waiting:
@@ -147,6 +149,13 @@ class Engine(EngineLife):
                 self.script_lines.remove(work)
                 cycle.answer(work.reply, self._internal_error(error))
         cycle.current = None
+
+    def _refuse_waiting(self, cycle: Cycle) -> None:
+        """Refuse the producers that wait for capacity in their queues: it would let the store grow."""
+        if self.producers.waiting:
+            self.producers.refuse(self.reserve.refusal(), cycle)
+        if self._sinks.waiting:
+            self._sinks.refuse(self.reserve.refusal(), cycle)
 
     def _serve_claims(self, cycle: Cycle) -> None:
         """Pick messages for claims; tokens that come back by it are for the next cycle."""
