@@ -81,8 +81,8 @@ def check_store(place: Path | str, progress: Progress = _no_progress) -> StoreRe
     folder = _store_folder(place)
     with locked(folder / DATABASE):
         found = examine(folder, probe=_probe, progress=progress)
+        store = repair.ReadOnlyStore(folder / DATABASE)
         try:
-            store = repair.ReadOnlyStore(folder / DATABASE)
             inspected = inspect_store(store, store.recover(), progress) if (folder / DATABASE).exists() else None
         except FairlaneError as error:
             return _report(found, None, error.cause)
