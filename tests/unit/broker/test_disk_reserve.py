@@ -23,6 +23,7 @@ class FakeDisk:
         self.free = 4 << 30
         self.total = 8 << 30
         self.is_gone = False
+        self.reclaimed = 0
 
     def free_bytes(self) -> int:
         if self.is_gone:
@@ -31,6 +32,9 @@ class FakeDisk:
 
     def total_bytes(self) -> int:
         return self.total
+
+    def reclaim(self) -> None:
+        self.reclaimed += 1
 
 
 @pytest.fixture
@@ -133,11 +137,59 @@ def test_a_small_disk_has_a_small_reserve(disk: FakeDisk) -> None:
         broker.enqueue("orders", b"x")
 
 
+def test_a_disk_that_grows_has_a_larger_reserve(disk: FakeDisk) -> None:
+    """An operator who enlarges a small disk needs no restart to get the whole reserve."""
+    disk.total, disk.free = 24 * MIB, 4 * MIB
+    broker = SteppedBroker(disk=disk)
+    broker.create_queue("orders")
+    disk.total, disk.free = 8 << 30, 255 * MIB
+    broker.advance(10_000)
+    with pytest.raises(StoreFull, match=r"reserve of 256\.0 MiB"):
+        broker.enqueue("orders", b"x")
+
+
+def test_a_drained_store_is_asked_to_return_space_while_it_is_short(disk: FakeDisk) -> None:
+    """Every two seconds, once copying what it holds could not fill the disk; and not while there is space."""
+    broker = SteppedBroker(disk=disk)
+    broker.create_queue("orders")
+    broker.enqueue("orders", bytes(600_000))
+    disk.free = MIB
+    broker.advance(10_000)
+    counts = []
+    for at in range(6):
+        with pytest.raises(StoreFull):
+            broker.enqueue("orders", b"x")
+        counts.append(disk.reclaimed)
+        if at == 0:
+            broker.ack(*broker.lease("orders"))
+        broker.advance(1_000)
+    disk.free = 4 << 30
+    broker.advance(10_000)
+    broker.enqueue("orders", b"x")
+    assert (counts, disk.reclaimed) == ([0, 1, 1, 2, 2, 3], 3)
+
+
 def test_a_disk_that_does_not_tell_refuses_nothing(disk: FakeDisk, broker: SteppedBroker) -> None:
     """If the operating system can't say how much is free, the store itself says what it can't write."""
     disk.is_gone = True
     broker.advance(10_000)
     broker.enqueue("orders", b"x")
+
+
+def test_a_short_disk_that_does_not_tell_any_more_is_not_said_to_have_space(
+    disk: FakeDisk, broker: SteppedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Enqueues are accepted, and the log says that nothing is known instead of the last number."""
+    disk.free = 0
+    broker.advance(10_000)
+    with pytest.raises(StoreFull):
+        broker.enqueue("orders", b"x")
+    disk.is_gone = True
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "fairlane.broker"):
+        broker.advance(200)
+        broker.enqueue("orders", b"x")
+    assert caplog.messages == ["The free space of the disk is unknown: gone. Enqueues are accepted."]
 
 
 def test_default_limits_are_named() -> None:

@@ -84,7 +84,7 @@ class Engine(EngineLife):
             self._reopen()
         now_ms = self.time.advance()
         if now_ms >= self.reserve.due_ms or self.reserve.due_bytes <= 0:
-            self.reserve.look(now_ms)
+            self.reserve.look(now_ms, self.ledger.size)
         cycle = Cycle(now_ms, self.ledger.next_sequence)
         if self.state not in RUNNING:
             return cycle
