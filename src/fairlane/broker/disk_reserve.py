@@ -79,15 +79,15 @@ class DiskReserve:
 
     def _note_change(self, *, was_short: bool) -> None:
         if self.is_short and not was_short:
-            _log.error("%s Enqueues are refused; leases and acknowledgements go on.", self._said())
+            _log.error("%s Enqueues are refused; leases and acknowledgements go on.", self._cause())
         elif was_short and not self.is_short:
             _log.warning("The disk has %d MiB free again. Enqueues are accepted.", self._free_bytes // _MIB)
 
     def refusal(self) -> StoreFull:
         """Return the error for a request that would add to the store."""
-        return StoreFull(self._said(), retry_after_ms=_LOOK_MS)
+        return StoreFull(self._cause(), retry_after_ms=_LOOK_MS)
 
-    def _said(self) -> str:
+    def _cause(self) -> str:
         return (
             f"The disk of the store has {self._free_bytes / _MIB:.1f} MiB free, less than the reserve of "
             f"{self._reserve_bytes / _MIB:.1f} MiB (disk_reserve_bytes)."
