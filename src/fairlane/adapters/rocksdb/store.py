@@ -70,6 +70,7 @@ class RocksDbStore:
             reserved = self._high_water.begin(extent.next_sequence, opened.found)
             mark_made(self.folder)
         except BaseException:
+            self._high_water.abandon()
             self._release(opened)
             raise
         self._open = opened
