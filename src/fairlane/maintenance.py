@@ -103,7 +103,7 @@ def _check_url(url: str, progress: Progress) -> StoreReport:
 def repair_store(place: Path | str, *, is_dry_run: bool, progress: Progress = _no_progress) -> RepairReport:
     """Copy what is readable of a damaged store to a new database, which takes its place.
 
-    The damaged files are kept in a folder ``damaged-N`` beside it. A repair may be interrupted and repeated at any time.
+    The damaged files are kept in a folder ``damaged-N`` beside it. An interrupted repair can be repeated at any time.
 
     Args:
         place: the folder of the store.

@@ -288,7 +288,7 @@ def test_tokens_of_a_queue_whose_last_message_is_leased_go_to_waiting_consumers_
 
 
 def test_a_queue_that_is_gone_leaves_its_throttles_at_once() -> None:
-    """When Python collects its scheduler does not matter: the others are divided, and told in the journal, as before."""
+    """Python may collect its scheduler later: the others divide their throttle, and share their moves, without it."""
     gc.disable()
     try:
         broker = broker_with("first", "second", messages=10)

@@ -39,7 +39,7 @@ def test_a_text_line_is_one_line_without_control_characters() -> None:
 
 
 def test_a_json_line_is_one_line_without_control_characters() -> None:
-    """The same, escaped as JSON does: a reader gets back every character, also half a surrogate pair from a file name."""
+    """The same, escaped as JSON does: a reader gets back every character, also half a surrogate pair of a file name."""
     line = LineFormatter(is_json=True).format(record_of(FORGED, caller="ann\nbob", queue="caf\u00e9", group="\udcff"))
     assert line.isprintable()
     event = json.loads(line)
