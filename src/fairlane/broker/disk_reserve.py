@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from fairlane.errors import StoreFull
+from fairlane.errors import FairlaneError, StoreFull
 from fairlane.model.message import NEVER_MS
 from fairlane.ports.disk import Disk
 from fairlane.verbs.batches import Stage
@@ -75,7 +75,13 @@ class DiskReserve:
         self.due_bytes = self._reserve_bytes // _PARTS
         if self.is_short and now_ms >= self._reclaim_ms and 2 * held_bytes < self._free_bytes:
             self._reclaim_ms = now_ms + _RECLAIM_MS
-            self._disk.reclaim()
+            self._reclaim(self._disk)
+
+    def _reclaim(self, disk: Disk) -> None:
+        try:
+            disk.reclaim()
+        except FairlaneError as error:  # the next commit fails too, and then the store is recovered
+            _log.warning("%s", error.cause)
 
     def _note_change(self, *, was_short: bool) -> None:
         if self.is_short and not was_short:

@@ -18,4 +18,7 @@ class Disk(Protocol):
         """Begin to return the space of deleted messages to the disk. The store does the rest in the background.
 
         For a while that takes as much space as the messages that are left.
+
+        Raises:
+            StoreFailed, StoreCorrupt: the store can't.
         """

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from fairlane.broker.settings import Settings
-from fairlane.errors import StoreFull
+from fairlane.errors import StoreFailed, StoreFull
 from fairlane.model.message import NewMessage
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.verbs.batches import Stage
@@ -24,6 +24,7 @@ class FakeDisk:
         self.total = 8 << 30
         self.is_gone = False
         self.reclaimed = 0
+        self.fails = False
 
     def free_bytes(self) -> int:
         if self.is_gone:
@@ -35,6 +36,8 @@ class FakeDisk:
 
     def reclaim(self) -> None:
         self.reclaimed += 1
+        if self.fails:
+            raise StoreFailed("No space to return space.")
 
 
 @pytest.fixture
@@ -167,6 +170,16 @@ def test_a_drained_store_is_asked_to_return_space_while_it_is_short(disk: FakeDi
     broker.advance(10_000)
     broker.enqueue("orders", b"x")
     assert (counts, disk.reclaimed) == ([0, 1, 1, 2, 2, 3], 3)
+
+
+def test_a_store_that_fails_to_return_space_is_logged(
+    disk: FakeDisk, broker: SteppedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The cycle goes on; whether the store can still be written to, the next commit shows."""
+    disk.free, disk.fails = MIB, True
+    broker.advance(10_000)
+    assert len(broker.lease("orders", 4)) == 4
+    assert "No space to return space." in caplog.messages
 
 
 def test_a_disk_that_does_not_tell_refuses_nothing(disk: FakeDisk, broker: SteppedBroker) -> None:

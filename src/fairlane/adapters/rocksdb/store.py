@@ -14,7 +14,6 @@ over them one by one.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, cast
@@ -33,7 +32,6 @@ Durability = Literal["fsync", "os"]
 
 _SLICE_COUNT_MAX = 64
 _DROPPED_MAX = 4096
-_log = logging.getLogger("fairlane.store")
 
 
 class RocksDbStore:
@@ -140,9 +138,9 @@ class RocksDbStore:
             return
         try:
             self._free_space(self._open)
-        except Exception as error:  # noqa: BLE001 - the next commit is refused, and then the store is recovered
+        except Exception as error:
             self._has_failed = True
-            _log.warning("%s", failure(error, "return space to the disk"))
+            raise failure(error, "return space to the disk") from error
 
     def close(self) -> None:
         """Sync at any durability, and close. A store that has failed is closed as it is."""
