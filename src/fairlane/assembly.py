@@ -183,6 +183,7 @@ def _engine(
     if config.durability not in ("fsync", "os"):
         raise InvalidArgument(f"durability is fsync or os, not {config.durability!r}.")
     store = open_store(config.path, durability=config.durability, is_bounded=is_shared, stuck_s=stuck_s)
+    disk = SystemDisk(store.folder, reclaim=store.reclaim) if isinstance(store, RocksDbStore) else None
     if counts_from:
         store = NumberedStore(store, first=counts_from)
 
@@ -194,7 +195,7 @@ def _engine(
         hooks=open_hooks(config_value, config.hooks),
         clock=SystemClock(),
         entropy=SystemEntropy(),
-        disk=None if config.path is None or is_url(str(config.path)) else SystemDisk(Path(config.path)),
+        disk=disk,
         settings=config.settings,
         reopens=not is_shared,
     )

@@ -81,8 +81,8 @@ def check_store(place: Path | str, progress: Progress = _no_progress) -> StoreRe
     folder = _store_folder(place)
     with locked(folder / DATABASE):
         found = examine(folder, probe=_probe, progress=progress)
+        store = repair.ReadOnlyStore(folder / DATABASE)
         try:
-            store = repair.ReadOnlyStore(folder / DATABASE)
             inspected = inspect_store(store, store.recover(), progress) if (folder / DATABASE).exists() else None
         except FairlaneError as error:
             return _report(found, None, error.cause)
@@ -103,7 +103,7 @@ def _check_url(url: str, progress: Progress) -> StoreReport:
 def repair_store(place: Path | str, *, is_dry_run: bool, progress: Progress = _no_progress) -> RepairReport:
     """Copy what is readable of a damaged store to a new database, which takes its place.
 
-    The damaged files are kept in a folder ``damaged-N`` beside it. It may be interrupted and repeated at any time.
+    The damaged files are kept in a folder ``damaged-N`` beside it. An interrupted repair can be repeated at any time.
 
     Args:
         place: the folder of the store.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -284,3 +285,23 @@ def test_tokens_of_a_queue_whose_last_message_is_leased_go_to_waiting_consumers_
     broker.step()
     assert poll.done()
     assert poll.get().deliveries
+
+
+def test_a_queue_that_is_gone_leaves_its_throttles_at_once() -> None:
+    """Python may collect its scheduler later: the others divide their throttle, and share their moves, without it."""
+    gc.disable()
+    try:
+        broker = broker_with("first", "second", messages=10)
+        schedule = broker.engine.schedule
+        broker.delete_queue("first")
+        assert schedule.throttles.divided == 0
+        broker.create_queue("third")
+        fill(broker, "third", 10)
+        assert schedule.throttles.divided == 1
+        assert schedule._known["second"].moves is schedule._known["third"].moves
+        for queue in ("second", "third"):
+            broker.delete_queue(queue)
+        broker.set_throttle("api", rate=None)
+        assert "api" not in schedule.throttles._buckets
+    finally:
+        gc.enable()

@@ -99,6 +99,18 @@ def test_time_starts_at_the_end_of_the_journal_and_is_slewed_back(caplog: pytest
     assert passing(time, clock, 60_000) == pytest.approx(clock.now_ms(), abs=5)
 
 
+def test_the_end_of_the_journal_is_met_exactly_while_time_is_slewed() -> None:
+    """A journal that was opened late, 10 ms ahead of a time that is slewed by 20 ms, is not undercut by the slew."""
+    clock = FakeClock(START_MS)
+    time = BrokerTime(clock)
+    clock.jump(500)
+    passing(time, clock, 100)
+    clock.advance(200)
+    before_ms = time.now_ms()
+    time.reach(before_ms + 10)
+    assert time.now_ms() == before_ms + 10
+
+
 def test_a_journal_of_the_past_changes_nothing() -> None:
     """The wall clock alone knows how long the broker was down."""
     clock = FakeClock(START_MS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +36,16 @@ def test_a_text_line_is_one_line_without_control_characters() -> None:
     assert line.isprintable()
     assert r"/v1/x\n2026-01-01" in line
     assert r"well\x1b[2J\x7f\u2028\x85 was refused caller=ann\nbob address=\x1b[31m" in line
+
+
+def test_a_json_line_is_one_line_without_control_characters() -> None:
+    """The same, escaped as JSON does: a reader gets back every character, also half a surrogate pair of a file name."""
+    line = LineFormatter(is_json=True).format(record_of(FORGED, caller="ann\nbob", queue="caf\u00e9", group="\udcff"))
+    assert line.isprintable()
+    event = json.loads(line)
+    assert event["event"] == f"{FORGED} was refused"
+    assert (event["caller"], event["queue"], event["group"]) == ("ann\nbob", "caf\u00e9", "\udcff")
+    assert "caf\u00e9" in line
 
 
 def test_a_traceback_can_not_look_like_an_event() -> None:

@@ -63,6 +63,15 @@ class Room:
         if self._shared is not None:
             self._shared._passed_over[consumers, queue] = None
 
+    def serve_passed_over(self) -> None:
+        """Serve the queues again that were passed over, if there is room now."""
+        if self._shared is not None:
+            self._shared.serve_passed_over()
+        if self._passed_over and self.left > 0:
+            passed_over, self._passed_over = self._passed_over, {}
+            for consumers, queue in passed_over:
+                consumers.serve_again(queue)
+
     # --------------------------------------------------------------------------------------------- for the connection
 
     def takes(self, size: int) -> bool:
@@ -83,11 +92,8 @@ class Room:
         """Count bytes as read, and serve the queues again that were passed over."""
         self.unread -= size
         if self._shared is not None:
-            self._shared.remove(size)
-        if self._passed_over and self.left > 0:
-            passed_over, self._passed_over = self._passed_over, {}
-            for consumers, queue in passed_over:
-                consumers.serve_again(queue)
+            self._shared.unread -= size
+        self.serve_passed_over()
 
     def clear(self) -> None:
         """Count everything as read."""
