@@ -11,7 +11,7 @@ from fairlane.server.connections import Connections, OpenConnection
 from fairlane.server.limits import CallLimits
 from tests.kit.servers.listening import listening
 from tests.kit.waiting import until
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 ANN, BOB = Caller("ann", (), "a1"), Caller("bob", (), "b1")
 STATS = {"queue": "orders"}

@@ -1,4 +1,4 @@
-"""The gRPC door: health, reflection, and the port it listens on."""
+"""The gRPC interface: health, reflection, and the port it listens on."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from fairlane import errors
 from fairlane.server.interfaces.grpc_server import SERVICES, GrpcInterface
 from fairlane.server.settings import ServerSettings, check, load
-from tests.unit.server.grpc_house import called, refused, stub
-from tests.unit.server.house import opened, run
+from tests.unit.server.grpc_client import called, refused, stub
+from tests.unit.server.local_server import opened, run
 
 
 def test_health_is_told_without_a_key() -> None:
@@ -81,8 +81,8 @@ def test_a_port_that_is_taken_is_refused() -> None:
     """Two servers never share a port without knowing."""
 
     async def main() -> None:
-        async with opened() as house:
-            one, other = GrpcInterface(house.server), GrpcInterface(house.server)
+        async with opened() as server:
+            one, other = GrpcInterface(server.context), GrpcInterface(server.context)
             port = one.listen("127.0.0.1:0")
             await one.start()
             with pytest.raises(errors.InvalidArgument, match=str(port)):
@@ -109,7 +109,7 @@ def test_a_port_comes_from_everywhere_and_by_default_there_is_none() -> None:
 
 
 def test_without_grpcio_it_is_told_what_to_install() -> None:
-    """The door says which packages it needs."""
+    """The error names the packages that gRPC needs."""
     script = "import sys; sys.modules['grpc'] = None; import fairlane.server.interfaces.grpc_server"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "install fairlane[grpc]" in result.stderr

@@ -17,8 +17,8 @@ from fairlane.verbs.keys import Grant
 from fairlane.wire.frames import Refused
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.grpc import types_pb2
-from tests.unit.server.grpc_house import called, refused, trailing
-from tests.unit.server.house import connected, opened, run
+from tests.unit.server.grpc_client import called, refused, trailing
+from tests.unit.server.local_server import connected, opened, run
 
 TWO = CallLimits(requests_per_second=2, requests_burst=2)
 LOOK = {"queue": "orders"}
@@ -67,9 +67,9 @@ def test_rate_limited_callers_do_not_fill_the_log(caplog: pytest.LogCaptureFixtu
     """Other errors are logged; these are only counted."""
 
     async def main() -> None:
-        async with opened(limits=TWO, clock=FakeClock()) as house:
+        async with opened(limits=TWO, clock=FakeClock()) as server:
             for _ in range(9):
-                await house.post("queue/stats", {"queue": "nowhere"})
+                await server.post("queue/stats", {"queue": "nowhere"})
 
     with caplog.at_level(logging.INFO, "fairlane.access"):
         run(main())
@@ -81,17 +81,17 @@ def test_http_answers_429_with_retry_after() -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        async with opened(limits=TWO, clock=clock) as house:
+        async with opened(limits=TWO, clock=clock) as server:
             for _ in range(2):
-                assert (await house.post("queue/stats", LOOK)).status_code == 200
-            answer = await house.post("queue/stats", LOOK)
+                assert (await server.post("queue/stats", LOOK)).status_code == 200
+            answer = await server.post("queue/stats", LOOK)
             assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
             error = answer.json()["error"]
             assert (error["code"], error["retry_after_ms"]) == ("rate_limited", 500)
-            assert (await house.http.get("/healthz")).status_code == 200
-            assert house.server.tally.errors["rate_limited"] == 1
+            assert (await server.http.get("/healthz")).status_code == 200
+            assert server.context.tally.errors["rate_limited"] == 1
             clock.advance(500)
-            assert (await house.post("queue/stats", LOOK)).status_code == 200
+            assert (await server.post("queue/stats", LOOK)).status_code == 200
 
     run(main())
 
@@ -100,16 +100,16 @@ def test_the_limit_is_by_api_key_and_not_by_connection() -> None:
     """An API key has one bucket for HTTP and the stream together; another key has its own."""
 
     async def main() -> None:
-        async with opened(requires_auth=True, limits=TWO, clock=FakeClock()) as house:
-            ann, bob = [await house.key(Grant(right="consume")) for _ in range(2)]
-            assert (await house.post("queue/stats", LOOK, key=ann)).status_code == 200
-            async with connected(house, key=ann) as socket:
+        async with opened(requires_auth=True, limits=TWO, clock=FakeClock()) as server:
+            ann, bob = [await server.key(Grant(right="consume")) for _ in range(2)]
+            assert (await server.post("queue/stats", LOOK, key=ann)).status_code == 200
+            async with connected(server, key=ann) as socket:
                 await socket.answer("stats", LOOK, dict)
                 number = socket.call("stats", LOOK)
                 told = await socket.next(Refused)
                 assert (told.number, told.error.code, told.error.retry_after_ms) == (number, "rate_limited", 500)
-            assert (await house.post("queue/stats", LOOK, key=ann)).status_code == 429
-            assert (await house.post("queue/stats", LOOK, key=bob)).status_code == 200
+            assert (await server.post("queue/stats", LOOK, key=ann)).status_code == 429
+            assert (await server.post("queue/stats", LOOK, key=bob)).status_code == 200
 
     run(main())
 

@@ -15,7 +15,7 @@ from fairlane.server.interfaces.http_connection import HttpConnection
 from fairlane.server.limits import CallLimits
 from tests.kit.servers.listening import listening, request_of
 from tests.kit.waiting import pass_loop, until
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 SOON = CallLimits(head_timeout_ms=50, body_timeout_ms=50, idle_timeout_ms=50)
 NEVER = 3_600_000
