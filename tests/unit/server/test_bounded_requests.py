@@ -11,7 +11,7 @@ import pytest
 from fairlane.errors import InvalidArgument
 from fairlane.model import limits
 from fairlane.model.message import NewMessage, Receipt
-from fairlane.server.interfaces.counting import check_msgpack
+from fairlane.server.interfaces.counting import FIELDS_MAX, check_msgpack
 from fairlane.server.limits import CallLimits
 from fairlane.verbs.leases import Ack, Forward
 from fairlane.verbs.messages import Cancel, Enqueue
@@ -166,6 +166,48 @@ def test_a_broker_in_the_same_process_refuses_the_same() -> None:
                 assert refused.value.cause.startswith(cause)
 
     run(main())
+
+
+# ------------------------------------------------------------------------------------------------------------- repeated
+
+MANY: bytes = b"\xdc" + (10_000).to_bytes(2) + b"\x80" * 10_000
+"""The longest list of messages that a request may hold."""
+REPEATED = {
+    "a list": (
+        b"\xde" + (101).to_bytes(2) + b"\xa5queue\xa6orders" + (b"\xa8messages" + MANY) * 100,
+        "The request of enqueue has 101 fields; no request has more than 15.",
+    ),
+    "headers": (
+        request(b"messages", b"\x91\xde" + (60_000).to_bytes(2) + b"\xa7headers\x81\xa1a\xa0" * 60_000),
+        "A message of the request has more than 15 fields.",
+    ),
+    "throttles": (
+        request(b"messages", b"\x91\xde" + (60_000).to_bytes(2) + b"\xa9throttles\x91\xa1a" * 60_000),
+        "A message of the request has more than 15 fields.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_a_field_that_is_given_many_times_is_refused_before_it_is_decoded(name: str) -> None:
+    """A decoder would build every one of the values and keep the last, so the number of fields is bounded too."""
+    body, cause = REPEATED[name]
+
+    async def main() -> None:
+        async with opened() as server, connected(server) as socket:
+            status, error, peak = await posted(server, "queue/enqueue", body)
+            assert (status, error["code"], error["cause"]) == (400, "invalid_argument", cause)
+            assert peak < 2 * len(body) + MIB
+            socket.give(b"\x94\x00\x01\xa7enqueue" + body)
+            assert (await socket.next(Refused)).error.cause == cause
+
+    run(main())
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, NewMessage], ids=lambda shape: shape.__name__)
+def test_no_request_or_message_has_more_fields_than_are_accepted(shape: type[msgspec.Struct]) -> None:
+    """The bound on fields never refuses a request that gives each of its fields once."""
+    assert len(shape.__struct_fields__) < FIELDS_MAX
 
 
 # -------------------------------------------------------------------------------------------------------------- headers

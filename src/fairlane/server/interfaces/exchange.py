@@ -16,7 +16,7 @@ from fairlane.gateway.context import CallContext, check_correlation_id
 from fairlane.server.addresses import block_of
 from fairlane.server.dispatch import decoded
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
-from fairlane.server.interfaces.counting import HEADERS_FROM_BYTES, JSON_FROM_BYTES, check_json, check_msgpack
+from fairlane.server.interfaces.counting import JSON_FROM_BYTES, MSGPACK_FROM_BYTES, check_json, check_msgpack
 from fairlane.server.limits import CallLimits
 from fairlane.verbs.errors import body_of
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
@@ -151,7 +151,7 @@ class Exchange:
             if len(data) > JSON_FROM_BYTES:
                 check_json(data)
             return decoded(_decoder(kind, shape), data or b"{}", name)
-        if len(data) > HEADERS_FROM_BYTES:
+        if len(data) > MSGPACK_FROM_BYTES:
             check_msgpack(name, data)
         return decoded(_decoder(kind, shape), data or b"\x80", name)
 

@@ -29,7 +29,7 @@ from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import SHAPES, decoded
 from fairlane.server.interfaces.asgi import DIRECT_SOCKET, AsgiSocket, DirectSocket, Receive, Scope, Send, address_of
 from fairlane.server.interfaces.channels import Channels
-from fairlane.server.interfaces.counting import HEADERS_FROM_BYTES, check_msgpack
+from fairlane.server.interfaces.counting import MSGPACK_FROM_BYTES, check_msgpack
 from fairlane.server.interfaces.exchange import headers_of
 from fairlane.server.interfaces.outbox import Frame, Outbox, payload_bytes
 from fairlane.verbs.errors import body_of
@@ -262,7 +262,7 @@ class _Connection:
             self.server.admit(self._caller, self._address)
         if self._caller.grants is not None and name in _VERBS:
             self.server.check_before_reading(_VERBS[name], self._caller)
-        if len(call.request) > HEADERS_FROM_BYTES:
+        if len(call.request) > MSGPACK_FROM_BYTES:
             check_msgpack(name, call.request)
         return decoded(decode, call.request, name)
 
