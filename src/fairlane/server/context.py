@@ -264,10 +264,12 @@ class ServerContext:
         if len(headers) != len(scope["headers"]):
             check_host_once(scope["headers"])
         connection: OpenConnection | None = scope.get(SCOPE_KEY)
-        if connection is not None and connection.api_key:  # failures of others at its address don't concern it
-            caller = self.api_keys.caller(headers.get(b"authorization"))
-        elif self.api_keys.is_required:
-            caller = self.authenticated(headers.get(b"authorization"), address_of(scope))
+        if self.api_keys.is_required:
+            try:
+                caller = self.api_keys.caller(headers.get(b"authorization"))
+            except Unauthenticated as error:
+                self.count_failure(address_of(scope), error)
+                raise
         else:
             if b"origin" in headers or headers.get(b"host", "") not in self._known_hosts:
                 check_origin(headers, scope.get("scheme", "http"), self.hosts)
@@ -278,26 +280,24 @@ class ServerContext:
             self.connections.claim(connection, caller)
         return caller
 
-    def authenticated(self, authorization: str | None, address: str | None) -> Caller:
-        """Return the caller with an API key.
+    def count_failure(self, address: str | None, error: Unauthenticated) -> None:
+        """Count a request without a valid API key against its address.
+
+        Only the request itself is refused. Others from the address may come through the same proxy, so a valid API key
+        is served whatever the count is.
 
         Raises:
-            Unauthenticated: there is none, or it is not valid.
-            RateLimited: it is not valid either, like too many before it from the same address.
+            RateLimited: there were too many such requests from the address.
         """
-        try:
-            # Whoever has a valid key is served whatever others at the same address do: it may be that of a proxy.
-            return self.api_keys.caller(authorization)
-        except Unauthenticated as error:
-            holder = block_of(address)
-            retry_after_ms = self.failures.retry_after_ms(holder)
-            if retry_after_ms is None:
-                self.failures.allows(holder)
-                raise
-            self.tally.errors[RateLimited.code] += 1
-            most = self.limits.auth_failures_per_second
-            cause = f"Too many requests from this address had no valid API key; auth_failures_per_second is {most}."
-            raise RateLimited(cause, retry_after_ms=retry_after_ms) from error
+        holder = block_of(address)
+        retry_after_ms = self.failures.retry_after_ms(holder)
+        if retry_after_ms is None:
+            self.failures.allows(holder)
+            return
+        self.tally.errors[RateLimited.code] += 1
+        most = self.limits.auth_failures_per_second
+        cause = f"Too many requests from this address had no valid API key; auth_failures_per_second is {most}."
+        raise RateLimited(cause, retry_after_ms=retry_after_ms) from error
 
     def admit(self, caller: Caller, address: str | None) -> None:
         """Count a request of a caller. Raises RateLimited if the caller makes requests too often."""

@@ -36,8 +36,8 @@ class CallLimits:
         body_timeout_ms: how often the rate of a body is checked; a body without progress ends after this time.
         body_bytes_per_second_min: the lowest rate at which a body may arrive.
         handshake_timeout_ms: how long a TLS handshake may take.
-        auth_failures_per_second: requests without a valid API key that are answered per second for one address, and ten
-            times as many at once. Beyond that its requests on new connections are refused before the key is looked up.
+        auth_failures_per_second: requests from one address without a valid API key that are refused as such per second,
+            and ten times as many at once. Further ones are refused as too many, and not logged.
         refusals_logged_per_second: refused requests of one address that are logged per second, and ten times as many at
             once. Others are counted and summed up.
         idle_timeout_ms: how long a connection may be open between two requests.

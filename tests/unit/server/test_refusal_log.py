@@ -185,6 +185,21 @@ def test_failures_of_others_do_not_concern_an_authenticated_connection() -> None
     run(main())
 
 
+def test_a_connection_that_has_shown_an_api_key_may_not_guess_others() -> None:
+    """Failures count against the address on every connection; with its own API key the client is still served."""
+
+    async def main() -> None:
+        async with listening(CallLimits(auth_failures_per_second=1), requires_auth=True) as server:
+            wire, key = await server.connect(), await server.key()
+            assert (await wire.ask("/v1/queue/stats", {"queue": "orders"}, key=key)).status == 200
+            for _ in range(30):
+                last = await wire.ask("/v1/queue/stats", {"queue": "orders"}, key="fl_a_b")
+            assert last.status == 429
+            assert (await wire.ask("/v1/queue/stats", {"queue": "orders"}, key=key)).status == 200
+
+    run(main())
+
+
 def test_a_caller_without_a_name_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     """Fields without a value don't appear."""
     log = RefusalLog(1, now_ms=FakeClock().now_ms)

@@ -12,7 +12,7 @@ import grpc
 import msgspec
 
 from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
-from fairlane.errors import FairlaneError, QueueElsewhere
+from fairlane.errors import FairlaneError, QueueElsewhere, Unauthenticated
 from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext, check_correlation_id
 from fairlane.server.addresses import block_of
@@ -81,7 +81,11 @@ class Call:
             Unauthenticated: the server requires an API key, and the call has none or an invalid one.
             RateLimited: too many calls from its address had no valid API key.
         """
-        return self._server.authenticated(self._metadata.get("authorization"), self._address)
+        try:
+            return self._server.api_keys.caller(self._metadata.get("authorization"))
+        except Unauthenticated as error:
+            self._server.count_failure(self._address, error)
+            raise
 
     def admit(self, caller: Caller) -> None:
         """Count a request against the caller's rate limit. Raises RateLimited if the caller is above its limit."""
