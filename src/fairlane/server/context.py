@@ -304,7 +304,7 @@ class ServerContext:
         if self.rates is None:
             return
         try:
-            self.rates.check(caller.id or address or "")
+            self.rates.check(caller.id or block_of(address))
         except FairlaneError as error:
             self.tally.errors[error.code] += 1
             raise

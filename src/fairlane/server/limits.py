@@ -43,7 +43,7 @@ class CallLimits:
         idle_timeout_ms: how long a connection may be open between two requests.
         wait_ms_max: how long a request over HTTP or gRPC may wait for messages or capacity.
         requests_per_second: requests that one caller may make per second, counted by its API key, or by its address
-            where authentication is disabled. None for no limit.
+            where authentication is disabled; an IPv6 address counts with its /64 network. None for no limit.
         requests_burst: requests that it may make at once; by default those of one second.
     """
 

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from fairlane.errors import RateLimited
+from fairlane.gateway.caller import ANYBODY
 from fairlane.server.limits import CallLimits
 from fairlane.server.rate_limits import RateLimits
 from fairlane.server.settings import load
@@ -61,6 +62,20 @@ def test_the_number_of_remembered_callers_is_limited() -> None:
     assert len(rates) == 3
     with pytest.raises(RateLimited):
         rates.check("ann")
+
+
+def test_addresses_of_one_network_share_a_limit() -> None:
+    """A host with an IPv6 network of its own does not get a fresh bucket with each of its addresses."""
+
+    async def main() -> None:
+        async with opened(limits=TWO, clock=FakeClock()) as server:
+            for address in ("2001:db8::1", "2001:db8::2"):
+                server.context.admit(ANYBODY, address)
+            with pytest.raises(RateLimited):
+                server.context.admit(ANYBODY, "2001:db8::3")
+            server.context.admit(ANYBODY, "2001:db8:0:1::3")
+
+    run(main())
 
 
 def test_rate_limited_callers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
