@@ -217,12 +217,10 @@ class ServerContext:
         return leased
 
     def refusal(self, name: str, error: BaseException) -> FairlaneError:
-        """Return the error that a caller sees when a call failed, and count it. Our own bugs are logged as such."""
-        refusal = self._explained(name, error)
-        if refusal is not error and not isinstance(error, FairlaneError):
+        """Return the error that a caller sees when a call failed. Our bugs are logged, and shown without details."""
+        if not isinstance(error, FairlaneError):
             _log.error("Unexpected error in %s.", name, exc_info=error)
-        self.tally.errors[refusal.code] += 1
-        return refusal
+        return self._explained(name, error)
 
     def explained(self, error: FairlaneError) -> FairlaneError:
         """Return an error as callers see it; see ``Gateway.explained``."""
@@ -231,12 +229,6 @@ class ServerContext:
     def _explained(self, name: str, error: BaseException) -> FairlaneError:
         if isinstance(error, FairlaneError):
             return self.explained(error)
-        return InternalError(f"The server failed to answer {name}: {type(error).__name__}.")
-
-    @staticmethod
-    def fault(name: str, error: BaseException) -> InternalError:
-        """Log a bug of ours, and return it as an error that says no more than a caller should know."""
-        _log.error("Unexpected error in %s.", name, exc_info=error)
         return InternalError(f"The server failed to answer {name}: {type(error).__name__}.")
 
     def give_back(self, caller: Caller, leased: LeasedMessages) -> None:
@@ -294,20 +286,14 @@ class ServerContext:
         if retry_after_ms is None:
             self.failures.allows(holder)
             return
-        self.tally.errors[RateLimited.code] += 1
         most = self.limits.auth_failures_per_second
         cause = f"Too many requests from this address had no valid API key; auth_failures_per_second is {most}."
         raise RateLimited(cause, retry_after_ms=retry_after_ms) from error
 
     def admit(self, caller: Caller, address: str | None) -> None:
         """Count a request of a caller. Raises RateLimited if the caller makes requests too often."""
-        if self.rates is None:
-            return
-        try:
+        if self.rates is not None:
             self.rates.check(caller.id or block_of(address))
-        except FairlaneError as error:
-            self.tally.errors[error.code] += 1
-            raise
 
     def check_before_reading(self, verb: Verb, caller: Caller) -> None:
         """Refuse a caller that has no right to any request of a verb, before one is read or decoded.
@@ -319,9 +305,8 @@ class ServerContext:
             return
         try:
             check_before_reading(verb, caller)
-        except Forbidden as error:
+        except Forbidden:
             self.tally.calls[verb.name] += 1
-            self.tally.errors[error.code] += 1
             raise
 
     def room(self) -> Room:

@@ -92,5 +92,6 @@ class CallLimits:
         Raises:
             InvalidArgument: its ``wait_ms`` is greater than ``wait_ms_max``.
         """
-        if getattr(request, "wait_ms", 0) > self.wait_ms_max:
-            raise InvalidArgument(f"wait_ms is at most {self.wait_ms_max}, not {request.wait_ms}.")  # type: ignore[attr-defined]  # it has one
+        wait_ms: int = getattr(request, "wait_ms", 0)
+        if wait_ms > self.wait_ms_max:
+            raise InvalidArgument(f"wait_ms is at most {self.wait_ms_max}, not {wait_ms}.")

@@ -283,6 +283,7 @@ def test_rights_hold_while_the_stream_lasts() -> None:
             producer = (("authorization", f"Bearer {await caller.server.key(Grant(right='produce'))}"),)
             async with consuming(caller, metadata=producer) as consumer:
                 assert (await consumer.ended()).code() == grpc.StatusCode.PERMISSION_DENIED
+            assert caller.server.context.tally.errors == {"unauthenticated": 1, "forbidden": 1}  # each counts once
             key = await caller.server.key(Grant(right="consume"))
             async with consuming(caller, metadata=(("authorization", f"Bearer {key}"),)) as consumer:
                 await consumer.call.initial_metadata()

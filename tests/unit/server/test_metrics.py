@@ -19,8 +19,33 @@ from fairlane.server.metrics.scrape import Metrics
 from fairlane.server.settings import check, load
 from fairlane.server.watchdog import Watchdog
 from fairlane.testing.clock import FakeClock
+from fairlane.verbs.keys import Grant
+from fairlane.wire.frames import Refused
 
-from .local_server import LocalServer, opened, run
+from .local_server import LocalServer, connected, opened, run
+
+
+def test_each_refused_request_counts_once() -> None:
+    """A request counts by its error code whether authentication, the decoder or the broker refused it."""
+
+    async def main() -> None:
+        async with opened(requires_auth=True) as server:
+            key = await server.key(Grant(right="consume", queues="orders"))
+            await server.post("queue/stats", {"queue": "orders"})
+            await server.post("nowhere", key=key)
+            await server.http.get("/v1/queue/lease", headers={"authorization": f"Bearer {key}"})
+            await server.post("queue/lease", {"queue": "orders", "count": "many"}, key=key)
+            await server.post("queue/enqueue", {"queue": "orders", "messages": []}, key=key)
+            async with connected(server, key=key) as socket:
+                for request in ({"queue": 1}, {"queue": "orders", "count": 0}):
+                    socket.call("lease", request)
+                    await socket.next(Refused)
+                socket.call("consume", {"queue": "other", "credit": 1})
+                await socket.next(Refused)
+            found = server.context.tally.errors
+            assert found == {"unauthenticated": 1, "route_not_found": 2, "invalid_argument": 3, "forbidden": 2}
+
+    run(main())
 
 
 async def values(server: LocalServer) -> dict[tuple[str, tuple[str, ...]], float]:

@@ -114,6 +114,27 @@ def test_a_fault_of_ours_is_refused_and_counted(*, is_direct: bool, caplog: pyte
 
 
 @both_sockets
+def test_a_fault_of_ours_refuses_a_channel(*, is_direct: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """A channel that can't be opened for a reason that is a bug is refused too, and the client does not wait for it."""
+
+    async def main() -> None:
+        async with opened() as server, connected(server, is_direct=is_direct) as socket:
+
+            async def fail(_: object) -> None:
+                raise RuntimeError("a secret")
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(server.context.gateway, "served", fail)
+                number = socket.call("consume", Consume(queue="orders", credit=1))
+                refused = await socket.next(Refused)
+            assert (refused.number, refused.error.code) == (number, "internal")
+            assert server.context.tally.errors == {"internal": 1}
+
+    run(main())
+    assert "a secret" in caplog.text
+
+
+@both_sockets
 def test_a_long_wait_holds_up_nobody_else(*, is_direct: bool) -> None:
     """While one call waits for messages another is answered, and then the first gets what came."""
 

@@ -100,9 +100,7 @@ class Call:
         """Return the room in which a large answer is counted until it is sent, or end the call if there is none."""
         room = self._server.room()
         if not room.takes(len(data)):
-            error = self._server.limits.too_much_unread()
-            self._server.tally.errors[error.code] += 1
-            await self.refuse(error)
+            await self.refuse(self._server.limits.too_much_unread())
         room.add(len(data))
         return room
 
@@ -116,6 +114,7 @@ class Call:
 
     async def refuse(self, error: FairlaneError) -> NoReturn:
         """End the call with an error."""
+        self._server.tally.errors[error.code] += 1
         self._server.refusals.note(
             self._name, error, caller=self.known, address=self._address, correlation_id=self.correlation_id
         )
@@ -177,7 +176,7 @@ async def _answered(server: ServerContext, method: Method, reads: MessageReads, 
     except FairlaneError as error:
         await call.refuse(error)
     except Exception as error:  # noqa: BLE001 - every call gets an answer
-        await call.refuse(ServerContext.fault(method.verb, error))
+        await call.refuse(server.refusal(method.verb, error))
 
 
 def _encoded(method: Method, answered: msgspec.Struct) -> bytes:

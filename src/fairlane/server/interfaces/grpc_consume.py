@@ -44,12 +44,11 @@ async def consume(server: ServerContext, context: Context) -> None:
         with server.subscription(None):  # its channel is counted
             await _Consuming(server, call, context).run()
     except FairlaneError as error:
-        server.tally.errors[error.code] += 1
         await call.refuse(error)
     except grpc.aio.AbortError:
         raise
     except Exception as error:  # noqa: BLE001 - every call gets an answer
-        await call.refuse(ServerContext.fault(CONSUME, error))
+        await call.refuse(server.refusal(CONSUME, error))
     context.set_trailing_metadata(call.trailing())
 
 
@@ -238,6 +237,7 @@ class _Consuming:
         try:
             results = await self._run(message)
         except FairlaneError as error:
+            self._server.tally.errors[error.code] += 1
             self._outbox.put(Refused(message.number, body_of(error)))
         else:
             self._outbox.put((1, message.number, results))

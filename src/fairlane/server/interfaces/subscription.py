@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -68,9 +68,9 @@ async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange
         await exchange.end()
 
 
-async def first_of(*coroutines: object) -> None:
+async def first_of(*coroutines: Awaitable[object]) -> None:
     """Run all until the first one ends, and raise what it raised."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]  # type: ignore[call-overload] # they are
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
