@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
+from fairlane.broker.waiting.room import Room
 from fairlane.gateway.caller import ANYBODY
+from fairlane.server.interfaces.grpc_consume import GrpcOutbox
 from fairlane.server.limits import CallLimits
 from fairlane.verbs.keys import Grant, RevokeKey
+from fairlane.verbs.messages import Results
 from fairlane.wire.grpc import admin_pb2 as admin
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.grpc import types_pb2
@@ -347,6 +351,36 @@ def test_a_client_that_reads_nothing_is_ended_all_the_same() -> None:
             views = await caller.server.broker.peek("orders", 20)
             assert sum(view.failures == 0 for view in views) > 10
             assert (await slow.ended()).code() == grpc.StatusCode.UNAVAILABLE
+
+    run(main())
+
+
+class SlowContext:
+    """The server's end of a call whose client reads when the test says so."""
+
+    def __init__(self) -> None:
+        self.is_writing, self.may_write = asyncio.Event(), asyncio.Event()
+
+    async def write(self, _data: bytes) -> None:
+        self.is_writing.set()
+        await self.may_write.wait()
+
+
+def test_a_result_that_is_being_written_is_not_sent_yet() -> None:
+    """A call that is stopped waits for its last result, which a slow client has not taken."""
+
+    async def main() -> None:
+        context: Any = SlowContext()
+        outbox = GrpcOutbox(context, Room(1024 * 1024))
+        sending = asyncio.create_task(outbox.run())
+        outbox.put((1, 1, Results(results=[])))
+        await context.is_writing.wait()
+        stopping = asyncio.create_task(outbox.all_sent())
+        await asyncio.wait({stopping}, timeout=0)
+        assert not stopping.done()
+        context.may_write.set()
+        await stopping
+        sending.cancel()
 
     run(main())
 

@@ -52,18 +52,20 @@ async def consume(server: ServerContext, context: Context) -> None:
     context.set_trailing_metadata(call.trailing())
 
 
-class _Outbox(FrameQueue):
+class GrpcOutbox(FrameQueue):
     """Frames on their way to one client, as protobuf messages."""
 
     def __init__(self, context: Context, room: Room) -> None:
         super().__init__(room)
         self._context = context
         self._arrived = asyncio.Event()
-        self._sent = asyncio.Event()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
 
     def put(self, frame: Frame) -> None:
         """Send a frame after all that were put before."""
         super().put(frame)
+        self._is_idle.clear()
         self._arrived.set()
         self.room.add(payload_bytes(frame))
 
@@ -80,12 +82,11 @@ class _Outbox(FrameQueue):
             while self._frames:
                 await self._flush()
             self.room.clear()
+            self._is_idle.set()
 
     async def all_sent(self) -> None:
-        """Wait until nothing is left to send."""
-        while self._frames:
-            self._sent.clear()
-            await self._sent.wait()
+        """Wait until nothing is left to send. A frame that is being written is not among the frames, but not sent."""
+        await self._is_idle.wait()
 
     async def _flush(self) -> None:
         frame = self._frames.pop(0)
@@ -101,8 +102,6 @@ class _Outbox(FrameQueue):
         except BaseException:
             self._frames.insert(0, frame)  # it was not sent, or possibly not
             raise
-        if not self._frames:
-            self._sent.set()
 
 
 def _fitting(deliveries: list[Delivery]) -> int:
@@ -142,7 +141,7 @@ class _Consuming:
         self._server = server
         self._call = call
         self._context = context
-        self._outbox = _Outbox(context, server.room())
+        self._outbox = GrpcOutbox(context, server.room())
         self._caller = call.known = call.caller()
         self._channels = Channels(server, self._outbox, call.holder(self._caller))
         self._calls: set[asyncio.Task[None]] = set()
