@@ -21,7 +21,7 @@ from fairlane.server.dispatch import Answer
 from fairlane.server.interfaces.channels import Channels, going_down
 from fairlane.server.interfaces.grpc_calls import Call
 from fairlane.server.interfaces.grpc_messages import receipts_of, write_deliveries, write_error, write_results
-from fairlane.server.interfaces.grpc_reads import Context
+from fairlane.server.interfaces.grpc_reads import Context, MessageReads
 from fairlane.server.interfaces.grpc_shapes import parsed, shaped
 from fairlane.server.interfaces.outbox import BYTES_MAX, FRAMES_MAX, Frame, FrameQueue, payload_bytes
 from fairlane.verbs.errors import body_of, error_of
@@ -36,13 +36,13 @@ _BYTES_MAX: Final = 1024 * 1024
 """Payload bytes in one message with several deliveries. By default, gRPC clients refuse messages above 4 MiB."""
 
 
-async def consume(server: ServerContext, context: Context) -> None:
+async def consume(server: ServerContext, reads: MessageReads, context: Context) -> None:
     """Serve one consumer from its first message to its end."""
     call = Call(server, context, CONSUME)
     try:
         call.read_correlation_id()
         with server.subscription(None):  # its channel is counted
-            await _Consuming(server, call, context).run()
+            await _Consuming(server, call, context).run(reads)
     except FairlaneError as error:
         await call.refuse(error)
     except grpc.aio.AbortError:
@@ -134,6 +134,13 @@ def _response(frame: Any) -> Any:  # noqa: ANN401 - frames have no common type, 
     return response
 
 
+def _opening(data: bytes) -> Consume:
+    message = parsed(broker_pb2.ConsumeRequest, data, CONSUME)
+    if message.WhichOneof("request") != "open":
+        raise InvalidArgument("The first message of a Consume call must be `open`.")
+    return Consume(**({"queue": ""} | said(message.open)))
+
+
 class _Consuming:
     """A ``Consume`` call in progress."""
 
@@ -148,7 +155,7 @@ class _Consuming:
         self._one_done = asyncio.Event()
         self._queue = ""
 
-    async def run(self) -> None:
+    async def run(self, reads: MessageReads) -> None:
         """Serve until the call ends, and release everything it holds.
 
         Raises:
@@ -156,7 +163,7 @@ class _Consuming:
         """
         self._call.admit(self._caller)
         self._server.check_before_reading(Lease.verb, self._caller)
-        request = await self._opening()
+        request = _opening(await self._call.message(reads, self._caller))
         self._server.tally.calls[CONSUME] += 1
         self._server.check_open()
         self._caller.check("consume", request.queue)
@@ -197,12 +204,6 @@ class _Consuming:
         if data is grpc.aio.EOF:
             return None
         return parsed(broker_pb2.ConsumeRequest, data, CONSUME)
-
-    async def _opening(self) -> Consume:
-        message = await self._next()
-        if message is None or message.WhichOneof("request") != "open":
-            raise InvalidArgument("The first message of a Consume call must be `open`.")
-        return Consume(**({"queue": ""} | said(message.open)))
 
     async def _read(self) -> None:
         while (message := await self._next()) is not None:
