@@ -23,8 +23,9 @@ def stub(kind: Any, channel: grpc.aio.Channel) -> Any:
 class GrpcClient:
     """A server with gRPC, and a client in front of it."""
 
-    def __init__(self, server: LocalServer, channel: grpc.aio.Channel) -> None:
+    def __init__(self, server: LocalServer, address: str, channel: grpc.aio.Channel) -> None:
         self.server = server
+        self.address = address
         self.channel = channel
         self.broker = stub(broker_pb2_grpc.BrokerStub, channel)
         self.admin = stub(admin_pb2_grpc.AdminStub, channel)
@@ -48,11 +49,11 @@ async def called(**options: Any) -> AsyncIterator[GrpcClient]:
     """Open a server with gRPC, and a client of it."""
     async with opened(**options) as server:
         interface = GrpcInterface(server.context)
-        port = interface.listen("127.0.0.1:0")
+        address = f"127.0.0.1:{interface.listen('127.0.0.1:0')}"
         await interface.start()
         try:
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                yield GrpcClient(server, channel)
+            async with grpc.aio.insecure_channel(address) as channel:
+                yield GrpcClient(server, address, channel)
         finally:
             server.context.closing.set()
             await interface.stop()

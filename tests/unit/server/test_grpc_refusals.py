@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import grpc
 import pytest
 
 from fairlane import errors
+from fairlane.client.transport.grpc import GrpcTransport
 from fairlane.errors import FairlaneError, QueueFull
+from fairlane.model.message import NewMessage
 from fairlane.model.policy import QueuePolicy
 from fairlane.server.limits import CallLimits
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.queues import GetStats
 from fairlane.wire.errors import HTTP_STATUS
 from fairlane.wire.grpc import admin_pb2 as admin
 from fairlane.wire.grpc import broker_pb2 as broker
@@ -194,6 +199,27 @@ def test_a_request_that_is_too_large_is_not_taken() -> None:
             request = broker.EnqueueRequest(queue="orders")
             request.messages.add(payload=b"x" * 2000)
             assert (await refused(caller.broker.Enqueue(request))).code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    run(main())
+
+
+def test_a_client_is_told_whether_its_request_or_the_server_is_the_problem() -> None:
+    """gRPC refuses a request that is too large and one call too many with one status; the client keeps them apart."""
+
+    async def main() -> None:
+        limits = CallLimits(body_bytes_max=1000, connections_max=2)
+        async with called(limits=limits) as caller, AsyncExitStack() as stack:
+            transport = GrpcTransport(f"grpc://{caller.address}")
+            stack.push_async_callback(transport.close)
+            with pytest.raises(errors.PayloadTooLarge, match="because of its size"):
+                await transport.call("enqueue", Enqueue(queue="orders", messages=[NewMessage(payload=b"x" * 2000)]))
+            for _ in range(8):  # all that two connections may have
+                consuming = caller.broker.Consume()
+                stack.callback(consuming.cancel)
+                await consuming.write(broker.ConsumeRequest(open=broker.ConsumeOpen(queue="orders")))
+                await consuming.initial_metadata()
+            with pytest.raises(errors.TooManyConnections, match="too many calls"):
+                await transport.call("stats", GetStats(queue="orders"))
 
     run(main())
 
