@@ -55,7 +55,7 @@ class RepairReport:
     Attributes:
         found: what was damaged.
         next_sequence: the first sequence that is issued afterwards, above all that may have been issued before.
-        aside: where the damaged files are; None if nothing was changed.
+        aside: where the damaged files are; None if nothing was changed, or an interrupted repair had moved them.
     """
 
     found: StoreReport
@@ -81,8 +81,8 @@ def check_store(place: Path | str, progress: Progress = _no_progress) -> StoreRe
     folder = _store_folder(place)
     with locked(folder / DATABASE):
         found = examine(folder, probe=_probe, progress=progress)
+        store = repair.ReadOnlyStore(folder / DATABASE)
         try:
-            store = repair.ReadOnlyStore(folder / DATABASE)
             inspected = inspect_store(store, store.recover(), progress) if (folder / DATABASE).exists() else None
         except FairlaneError as error:
             return _report(found, None, error.cause)
