@@ -1,7 +1,7 @@
 """Accepts connections, as many as the limits and the file descriptors of the process allow.
 
-The server accepts by itself, and not by ``loop.create_server``, because only so it knows a connection before its TLS
-handshake: silent ones are counted, bounded and closed like all others.
+The server accepts connections itself, because ``loop.create_server`` reports one only after its TLS handshake. So
+connections that never complete it are counted, bounded and closed like all others.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from fairlane.server.interfaces.http_connection import HttpConnection
 
 ACCEPTED_MAX: Final = 16
-"""Connections that are accepted at once. A connection that has to go for another one is gone only in the next pass of
-the event loop, so this is also how many descriptors of the reserve may be in use for a moment."""
+"""Connections that are accepted at once. The event loop closes a displaced connection only in its next pass, so as many
+descriptors of the reserve may be in use for a moment."""
 REFUSED_MAX: Final = 16
-"""Refused connections that stay open so that their clients can read why; these are descriptors of the reserve, too."""
+"""Refused connections that stay open so that their clients can read why. They use descriptors of the reserve, too."""
 _LAST_WORD_S: Final = 1.0
 _READ_BYTES: Final = 65_536
 _PAUSE_S: Final = 0.1
@@ -115,7 +115,7 @@ class Acceptor:
             self._open(accepted, str(address[0]))
 
     def _pause(self, error: OSError) -> None:
-        """Accept nothing for a moment: the connection stays in the listener's backlog, and would be reported again."""
+        """Accept nothing for a moment: the connection stays in the listener's backlog, which would report it again."""
         if error.errno in _EXHAUSTED:
             self._connections.closed["descriptors"] += 1
             _log.warning("The server accepts no connections for a moment: %s.", error.strerror)

@@ -138,7 +138,7 @@ ENQUEUE = "/v1/queue/enqueue"
 JSON = {"content-type": "application/json"}
 MALFORMED: list[tuple[str, str, dict[str, str], bytes, int, str, str]] = [
     ("POST", ENQUEUE, JSON, b'{"queue": "ord', 400, "invalid_argument", "truncated"),
-    ("POST", ENQUEUE, JSON, b"\xff\xfe", 400, "invalid_argument", "can't be read"),
+    ("POST", ENQUEUE, JSON, b"\xff\xfe", 400, "invalid_argument", "Invalid enqueue request: it can't be decoded"),
     ("POST", ENQUEUE, JSON, b"[]", 400, "invalid_argument", "Expected `object`"),
     ("POST", ENQUEUE, JSON, b"{}", 400, "invalid_argument", "`queue`"),
     ("POST", ENQUEUE, JSON, b'{"queue":"orders","messages":[],"wait":1}', 400, "invalid_argument", "`wait`"),
@@ -156,7 +156,15 @@ MALFORMED: list[tuple[str, str, dict[str, str], bytes, int, str, str]] = [
     ("POST", ENQUEUE, JSON, b'{"queue":"orders","messages":[{}],"wait_ms":60001}', 400, "invalid_argument", "wait_ms"),
     ("POST", ENQUEUE, {"content-type": "text/plain"}, b"{}", 400, "invalid_argument", "Content-Type"),
     ("POST", ENQUEUE, {}, b"{}", 400, "invalid_argument", "Content-Type"),
-    ("POST", ENQUEUE, MSGPACK | {"accept": "application/json"}, b"\xc1", 400, "invalid_argument", "can't be read"),
+    (
+        "POST",
+        ENQUEUE,
+        MSGPACK | {"accept": "application/json"},
+        b"\xc1",
+        400,
+        "invalid_argument",
+        "Invalid enqueue request: it can't be decoded",
+    ),
     ("POST", ENQUEUE, JSON, b" " * 2_000, 413, "request_too_large", "1000"),
     ("POST", ENQUEUE, JSON | {"x-correlation-id": "x" * 129}, b"{}", 400, "invalid_argument", "X-Correlation-Id"),
     ("GET", ENQUEUE, {}, b"", 405, "route_not_found", "POST"),

@@ -75,7 +75,7 @@ def check_msgpack(name: str, body: bytes | msgspec.Raw) -> None:
     """
     fields = _entries(body)
     if fields > FIELDS_MAX:
-        raise InvalidArgument(f"The request of {name} has {fields} fields; no request has more than {FIELDS_MAX}.")
+        raise InvalidArgument(f"Invalid {name} request: it has {fields} fields; no request has more than {FIELDS_MAX}.")
     if name in _WITH_MESSAGES and len(body) > _HEADERS_FROM_BYTES:
         data = bytes(body)
         # Without a long map, a message has few fields, and only the number of its headers is left to bound.
@@ -91,7 +91,7 @@ def _check_messages(name: str, data: bytes) -> None:
             batches = [_batch.decode(data).messages]
     except (msgspec.DecodeError, RecursionError) as error:
         if _TOO_MANY_FIELDS.match(str(error)):
-            raise InvalidArgument(f"A message of the request has more than {FIELDS_MAX} fields.") from error
+            raise InvalidArgument(f"Invalid {name} request: a message has more than {FIELDS_MAX} fields.") from error
         return  # the request is malformed, and its decoder says how
     found = [message["headers"] for batch in batches for message in batch if "headers" in message]
     fault = headers_excess(sum(map(_entries, found)))

@@ -120,7 +120,7 @@ class _Connection:
         self._is_held = False
 
     async def run(self) -> None:
-        """Read and answer until the connection ends; then let go of everything it had."""
+        """Read and answer until the connection ends; then release everything it holds."""
         endings = [asyncio.create_task(self._read()), asyncio.create_task(self._watch_key())]
         if isinstance(self._socket, AsgiSocket):
             endings.append(asyncio.create_task(self._socket.run()))
