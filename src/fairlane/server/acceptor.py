@@ -33,6 +33,7 @@ _LAST_WORD_S: Final = 1.0
 _READ_BYTES: Final = 65_536
 _PAUSE_S: Final = 0.1
 """How long the server accepts nothing when the operating system has no descriptor left."""
+_LOG_EVERY_S: Final = 10.0
 _EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 _log = logging.getLogger("fairlane.server")
 
@@ -84,6 +85,7 @@ class Acceptor:
         self._openings: set[asyncio.Task[None]] = set()
         self._refused: dict[socket.socket, asyncio.TimerHandle] = {}
         self._resuming: asyncio.TimerHandle | None = None
+        self._logged_s = -_LOG_EVERY_S
 
     def start(self) -> None:
         """Accept from now on."""
@@ -116,11 +118,14 @@ class Acceptor:
 
     def _pause(self, error: OSError) -> None:
         """Accept nothing for a moment: the connection stays in the listener's backlog, which would report it again."""
-        if error.errno in _EXHAUSTED:
+        is_exhausted = error.errno in _EXHAUSTED
+        if is_exhausted:
             self._connections.closed["descriptors"] += 1
-            _log.warning("The server accepts no connections for a moment: %s.", error.strerror)
-        else:
-            _log.error("The server could not accept a connection.", exc_info=error)
+        now_s = self._loop.time()
+        if now_s - self._logged_s >= _LOG_EVERY_S:
+            self._logged_s = now_s
+            level, trace = (logging.WARNING, None) if is_exhausted else (logging.ERROR, error)
+            _log.log(level, "The server accepts no connections for a moment: %s.", error.strerror, exc_info=trace)
         self._loop.remove_reader(self._listener.fileno())
         self._resuming = self._loop.call_later(_PAUSE_S, self.start)
 
