@@ -6,8 +6,10 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
+from fairlane.errors import StoreFailed
 from fairlane.model.message import NewMessage
 from fairlane.server.limits import CallLimits
 from fairlane.verbs.leases import LeasedMessages
@@ -245,6 +247,31 @@ def test_a_subscription_over_http_that_is_not_read_is_bounded() -> None:
                 pass
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
+
+    run(main())
+
+
+def test_a_subscription_that_breaks_off_leaves_nothing_behind() -> None:
+    """If the store fails while a subscriber leaves, its unread bytes stop counting against all others."""
+
+    async def main() -> None:
+        async with opened(limits=LIMITS) as server:
+            client = Slow()
+            request = {"queue": "orders", "credit": 10_000}
+            asking = asyncio.create_task(client.ask(server, "/v1/queue/subscribe", request))
+            await settled(server)
+            await filled(server, 5, 100 * KIB)
+            await settled(server)
+            assert unread(server) == 5 * 100 * KIB
+
+            async def fail(_: object) -> None:
+                raise StoreFailed("The disk is gone.")
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(server.broker, "detach", fail)
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+            assert unread(server) == 0
 
     run(main())
 
