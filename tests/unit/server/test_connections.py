@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import resource
 import socket
 from typing import cast
 
@@ -13,6 +14,7 @@ from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.server.acceptor import Acceptor
 from fairlane.server.addresses import block_of, networks_of
 from fairlane.server.connections import Connections, OpenConnection
+from fairlane.server.descriptors import fit
 from fairlane.server.interfaces.http_connection import HttpConnection
 from fairlane.server.limits import CallLimits
 from tests.kit.servers.listening import listening
@@ -198,6 +200,18 @@ class ExhaustedListener:
 
 def _none() -> HttpConnection:
     raise AssertionError("there is no connection to serve")
+
+
+def test_a_server_starts_where_its_limit_of_files_can_not_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some systems refuse a soft limit below the hard one; the server then accepts fewer connections."""
+
+    def refuse(*_: object) -> None:
+        raise ValueError("current limit exceeds maximum limit")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1_024, resource.RLIM_INFINITY))
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    limits, first_reserved = fit(CallLimits(), listeners=1)
+    assert (limits.connections_max, limits.connections_per_key_max, first_reserved) == (960, 480, 960)
 
 
 def test_a_process_without_descriptors_does_not_fill_its_log(caplog: pytest.LogCaptureFixture) -> None:
