@@ -6,12 +6,11 @@ cursor or hide a character.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from datetime import UTC, datetime
 from typing import Final
-
-import msgspec
 
 FIELDS: Final = (
     *("code", "correlation_id", "caller", "address", "group", "node"),
@@ -42,7 +41,8 @@ class LineFormatter(logging.Formatter):
         if self._is_json:
             process = {"pid": record.process} if self._shows_process else {}
             event = {"at": at, "level": level, "logger": record.name, **process, "event": text, **facts}
-            return msgspec.json.encode(event if trace is None else event | {"trace": trace}).decode()
+            line = json.dumps(event if trace is None else event | {"trace": trace})
+            return line.replace("\x7f", r"\u007f")  # the only character that is neither escaped by now nor printable
         process_text = f"[{record.process}]" if self._shows_process else ""
         suffix = "".join(f" {name}={escaped(str(value))}" for name, value in facts.items())
         lines = "" if trace is None else _TRACE_INDENT + _TRACE_INDENT.join(map(escaped, trace.splitlines()))

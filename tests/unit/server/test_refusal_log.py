@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +36,16 @@ def test_a_text_line_is_one_line_without_control_characters() -> None:
     assert line.isprintable()
     assert r"/v1/x\n2026-01-01" in line
     assert r"well\x1b[2J\x7f\u2028\x85 was refused caller=ann\nbob address=\x1b[31m" in line
+
+
+def test_a_json_line_can_not_control_a_terminal_either() -> None:
+    """All that is not ASCII, and every control character, appears escaped, and a program reads what was sent."""
+    hostile = FORGED + "\x9b2J\u202e\ud800"
+    line = LineFormatter(is_json=True).format(record_of(hostile, caller=hostile))
+    assert line.isascii()
+    assert line.isprintable()
+    event = json.loads(line)
+    assert (event["event"], event["caller"]) == (f"{hostile} was refused", hostile)
 
 
 def test_a_traceback_can_not_look_like_an_event() -> None:
