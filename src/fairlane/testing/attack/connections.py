@@ -1,4 +1,4 @@
-"""Attacks by connections, and on the log: H2, M1 and M5 of the threat list, and the modes of files (M8)."""
+"""Attacks by connections, on the log, and on the files of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks by the size and shape of a request, and by not reading answers: C1, M2, M3 and M4 of the threat list."""
+"""Attacks by the size and shape of a request, and by not reading answers."""
 
 from __future__ import annotations
 

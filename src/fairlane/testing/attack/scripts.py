@@ -1,4 +1,4 @@
-"""Attacks by the scripts of a queue: H1 of the threat list."""
+"""Attacks by the scripts of a queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks of one tenant on another inside a shared queue: C2, H4, H5, H6, L2 and M7 of the threat list."""
+"""Attacks of one tenant on another inside a shared queue."""
 
 from __future__ import annotations
 
