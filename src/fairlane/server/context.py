@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+from weakref import WeakValueDictionary
 
 from fairlane.broker.waiting.room import Room
 from fairlane.errors import Closed, FairlaneError, Forbidden, InternalError, RateLimited, Unauthenticated
@@ -76,6 +77,7 @@ class ServerContext:
         self.waiters = CallerWaits(self.limits.waiters_per_caller_max)
         """What each caller waits for."""
         self._room = Room(self.limits.unread_total_bytes_max)
+        self._rooms: WeakValueDictionary[str, Room] = WeakValueDictionary()  # by API key; connections keep them
         self.tally = CallCounts()
         self.metrics = Metrics(
             observed,
@@ -309,9 +311,18 @@ class ServerContext:
             self.tally.calls[verb.name] += 1
             raise
 
-    def room(self) -> Room:
-        """Return the room of a new connection, for what it is sent and has not read."""
-        return Room(self.limits.unread_bytes_max, shared=self._room)
+    def room(self, caller: Caller) -> Room:
+        """Return the room of a new connection, for what it is sent and has not read.
+
+        All connections of an API key share half of what all connections have, so that one tenant that reads nothing
+        does not keep large answers from the others.
+        """
+        shared: Room | None = self._room
+        if caller.id is not None:
+            shared = self._rooms.get(caller.id)
+            if shared is None:
+                shared = self._rooms[caller.id] = Room(self.limits.unread_total_bytes_max // 2, shared=self._room)
+        return Room(self.limits.unread_bytes_max, shared=shared)
 
     def check_open(self) -> None:
         """Raise Closed for new work while the server shuts down."""

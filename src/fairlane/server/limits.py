@@ -24,7 +24,7 @@ class CallLimits:
         json_body_bytes_max: bytes in one HTTP request in JSON, which takes longer to decode than msgpack.
         unread_bytes_max: bytes of payload that one connection may have been sent and not read; no more messages are
             leased for it then, and large answers are refused.
-        unread_total_bytes_max: the same for all connections together.
+        unread_total_bytes_max: the same for all connections together; those of one API key may have half of it.
         calls_max: calls in flight on one connection of the stream; more are not read until one is answered.
         connections_max: open connections over HTTP and the stream, and as many again over gRPC.
         connections_per_address_max: of these, connections from one address that have shown no API key.
@@ -82,7 +82,7 @@ class CallLimits:
         """Return the error of a caller whose answer has no room beside what is not read yet."""
         return TooMuchUnread(
             f"Too much is not read yet: unread_bytes_max is {self.unread_bytes_max} for a connection, "
-            f"unread_total_bytes_max is {self.unread_total_bytes_max} for all.",
+            f"unread_total_bytes_max is {self.unread_total_bytes_max} for all, and half of it for one API key.",
             retry_after_ms=_RETRY_AFTER_MS,
         )
 

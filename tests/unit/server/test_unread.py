@@ -12,6 +12,7 @@ from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
 from fairlane.errors import StoreFailed
 from fairlane.model.message import NewMessage
 from fairlane.server.limits import CallLimits
+from fairlane.verbs.keys import Grant
 from fairlane.verbs.leases import LeasedMessages
 from fairlane.wire.frames import Deliver, Refused
 from fairlane.wire.grpc import broker_pb2
@@ -177,9 +178,10 @@ class Slow:
         self.sent.append(event)
         await self.may_take.wait()
 
-    async def ask(self, server: LocalServer, path: str, request: object) -> None:
+    async def ask(self, server: LocalServer, path: str, request: object, *, key: str | None = None) -> None:
         body = msgspec.json.encode(request)
         headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        headers += [] if key is None else [(b"authorization", f"Bearer {key}".encode())]
         scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
         received = iter(({"type": "http.request", "body": body},))
 
@@ -211,6 +213,28 @@ def test_unread_answers_over_http_are_bounded_in_all() -> None:
             await asyncio.gather(*asking)
             assert unread(server) == 0
             assert sum(len(event["body"]) for event in clients[0].sent[1:]) > 900 * KIB
+
+    run(main())
+
+
+def test_a_tenant_that_reads_nothing_leaves_room_for_others() -> None:
+    """However many answers one API key does not read, another one still gets a large answer."""
+    limits = CallLimits(unread_total_bytes_max=4096 * KIB)
+
+    async def main() -> None:
+        async with opened(limits=limits, requires_auth=True) as server:
+            greedy, other = [await server.key(Grant(right="consume")) for _ in range(2)]
+            await filled(server, 9, 100 * KIB)
+            peek = {"queue": "orders", "with_body": True}
+            clients = [Slow() for _ in range(10)]
+            asking = [asyncio.create_task(client.ask(server, "/v1/queue/peek", peek, key=greedy)) for client in clients]
+            await settled(server)
+            assert sorted(client.sent[0]["status"] for client in clients) == [200] + [429] * 9  # 1.2 MiB each
+            assert (await server.post("queue/peek", peek, key=other)).status_code == 200
+            for client in clients:
+                client.may_take.set()
+            await asyncio.gather(*asking)
+            assert unread(server) == 0
 
     run(main())
 

@@ -98,7 +98,7 @@ class Call:
 
     async def room_for(self, data: bytes) -> Room:
         """Return the room in which a large answer is counted until it is sent, or end the call if there is none."""
-        room = self._server.room()
+        room = self._server.room(self.known)
         if not room.takes(len(data)):
             await self.refuse(self._server.limits.too_much_unread())
         room.add(len(data))

@@ -148,8 +148,8 @@ class _Consuming:
         self._server = server
         self._call = call
         self._context = context
-        self._outbox = GrpcOutbox(context, server.room())
         self._caller = call.known = call.caller()
+        self._outbox = GrpcOutbox(context, server.room(self._caller))
         self._channels = Channels(server, self._outbox, call.holder(self._caller))
         self._calls: set[asyncio.Task[None]] = set()
         self._one_done = asyncio.Event()

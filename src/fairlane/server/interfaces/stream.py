@@ -105,7 +105,7 @@ class _Connection:
         self._send = send
         self._socket: DirectSocket = scope.get("extensions", {}).get(DIRECT_SOCKET) or AsgiSocket(send)
         soon = server.observed.call_after_answers
-        self._outbox = Outbox(self._socket, server.room(), call_soon=soon, on_capacity=self._go_on)
+        self._outbox = Outbox(self._socket, server.room(caller), call_soon=soon, on_capacity=self._go_on)
         self._context = CallContext(follows=FOLLOWS in headers, is_forwarded=FORWARDED in headers)
         self._holder = None if self._context.is_forwarded else caller.id or block_of(self._address)
         self._channels = Channels(server, self._outbox, self._holder)

@@ -36,7 +36,7 @@ async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange
     server.check_open()
     caller.check("consume", request.queue)
     broker, queue = await server.gateway.served(request.queue)
-    room = server.room()
+    room = server.room(caller)
     deliveries = AsyncDeliveries(
         broker,
         queue=queue,
