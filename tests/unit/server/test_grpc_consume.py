@@ -355,6 +355,29 @@ def test_a_client_that_reads_nothing_is_ended_all_the_same() -> None:
     run(main())
 
 
+def test_a_fault_of_ours_refuses_an_ack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request on the stream that fails because of a bug is answered without details, and the stream goes on."""
+
+    async def main() -> None:
+        async with called() as caller, consuming(caller) as consumer:
+            await caller.enqueue(b"a")
+            (delivery,) = await consumer.deliveries(1)
+
+            async def fail(*_: object) -> None:
+                raise ZeroDivisionError("secret")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(caller.server.context, "call", fail)
+                number = await consumer.say(ack=broker.AckItems(receipts=[receipt(delivery)]))
+                response = await consumer.response()
+            assert (response.number, response.refused.code) == (number, "internal")
+            assert "secret" not in response.refused.cause
+            await consumer.say(ack=broker.AckItems(receipts=[receipt(delivery)]))
+            assert not (await consumer.response()).results.results[0].HasField("error")
+
+    run(main())
+
+
 class SlowContext:
     """The server's end of a call whose client reads when the test says so."""
 

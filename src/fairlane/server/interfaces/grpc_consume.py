@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import grpc
 
@@ -31,6 +31,8 @@ from fairlane.wire.frames import CONSUME, Consume, Deliver, Ended, Refused, Stop
 from fairlane.wire.grpc import broker_pb2
 from fairlane.wire.protobuf import said
 
+ConsumeRequest: TypeAlias = Any
+"""The protobuf message, or a part of it. Its class is made at run time."""
 _CHANNEL: Final = 0
 _BYTES_MAX: Final = 1024 * 1024
 """Payload bytes in one message with several deliveries. By default, gRPC clients refuse messages above 4 MiB."""
@@ -199,7 +201,7 @@ class _Consuming:
 
     # --------------------------------------------------------------------------------------------------------- reading
 
-    async def _next(self) -> Any:  # noqa: ANN401 - messages are made at run time
+    async def _next(self) -> ConsumeRequest | None:
         data = await self._context.read()
         if data is grpc.aio.EOF:
             return None
@@ -225,7 +227,7 @@ class _Consuming:
         self._calls.discard(task)
         self._one_done.set()
 
-    async def _stop(self, message: Any) -> None:  # noqa: ANN401 - messages are made at run time
+    async def _stop(self, message: ConsumeRequest) -> None:
         await asyncio.gather(*self._calls)
         received = message.received if message.HasField("received") else None
         await self._channels.stop(Stop(channel=_CHANNEL, unseen=tuple(message.unseen), received=received))
@@ -233,16 +235,17 @@ class _Consuming:
 
     # ------------------------------------------------------------------------------------------------------- answering
 
-    async def _answer(self, message: Any) -> None:  # noqa: ANN401 - messages are made at run time
+    async def _answer(self, message: ConsumeRequest) -> None:
         try:
             results = await self._run(message)
-        except FairlaneError as error:
-            self._server.tally.errors[error.code] += 1
-            self._outbox.put(Refused(message.number, body_of(error)))
+        except Exception as error:  # noqa: BLE001 - every request gets an answer
+            refusal = error if isinstance(error, FairlaneError) else self._server.refusal(CONSUME, error)
+            self._server.tally.errors[refusal.code] += 1
+            self._outbox.put(Refused(message.number, body_of(refusal)))
         else:
             self._outbox.put((1, message.number, results))
 
-    async def _run(self, message: Any) -> Answer:  # noqa: ANN401 - messages are made at run time
+    async def _run(self, message: ConsumeRequest) -> Answer:
         name = message.WhichOneof("request")
         if name is None:
             raise InvalidArgument("The message is empty; expected one of ack, nack, extend or stop.")
