@@ -137,7 +137,7 @@ class Acceptor:
             self._refuse(accepted)
             return
         protocol = self._create()
-        protocol.attend(connection, self._connections)
+        protocol.count_in(connection, self._connections)
         opening = self._loop.create_task(self._hand_over(accepted, protocol))
         connection.close = opening.cancel
         self._openings.add(opening)
@@ -178,9 +178,9 @@ class Acceptor:
                 lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=self._handshake_s
             )
         except (OSError, asyncio.CancelledError) as error:  # it broke off, speaks no TLS, or took too long
-            protocol.dismiss(is_late=isinstance(error, ConnectionAbortedError))
+            protocol.count_out(is_late=isinstance(error, ConnectionAbortedError))
             accepted.close()
         except BaseException:
-            protocol.dismiss()
+            protocol.count_out()
             accepted.close()
             raise
