@@ -78,9 +78,10 @@ class GrpcInterface:
         """Serve nothing before ``start``. The message of a call may take ``read_s_max`` seconds to arrive."""
         limits = server.limits
         self._context = server
-        self._reads = MessageReads(calls_max=limits.calls_max, seconds_max=read_s_max)
+        calls_max = _CALLS_PER_CONNECTION * limits.connections_max
+        self._reads = MessageReads(calls_max=calls_max // 2, seconds_max=read_s_max)
         self._server = grpc.aio.server(
-            maximum_concurrent_rpcs=_CALLS_PER_CONNECTION * limits.connections_max,
+            maximum_concurrent_rpcs=calls_max,
             options=[
                 ("grpc.max_receive_message_length", limits.body_bytes_max),
                 ("grpc.max_send_message_length", -1),
