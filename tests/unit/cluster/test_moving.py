@@ -13,7 +13,7 @@ from fairlane.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, Refu
 from tests.kit.waiting import PATIENCE_S, until
 from tests.unit.cluster.in_process import SOON_MS, Member, cluster_of
 from tests.unit.cluster.test_serving import HELLO, leased, made, receipts
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 
 async def moved(queue: str, to: Member, *, asked: Member) -> None:

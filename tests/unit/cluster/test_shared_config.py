@@ -9,7 +9,7 @@ from fairlane.verbs.keys import CreateKey, Grant
 from tests.kit.waiting import PATIENCE_S, until
 from tests.unit.cluster.in_process import cluster_of
 from tests.unit.cluster.test_serving import HELLO, made
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 
 def test_config_is_in_every_group() -> None:

@@ -10,7 +10,7 @@ from fairlane.server.origins import ANY_ADDRESS, check_host_once, check_origin
 from fairlane.server.run import _hosts_of
 from fairlane.server.settings import ServerSettings, check
 from tests.kit.servers.listening import listening
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
 FEW_FAILURES = CallLimits(auth_failures_per_second=1)

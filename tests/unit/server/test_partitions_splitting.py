@@ -10,7 +10,7 @@ import pytest
 from fairlane.model.partitions import Split, partition_of_key
 from tests.kit.waiting import PATIENCE_S, until
 from tests.unit.cluster.in_process import SOON_MS, Cluster, cluster_of
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 from tests.unit.server.test_partitions import TENANTS, body, everybody_knows, message, receipts, split, taken
 
 

@@ -15,7 +15,7 @@ from fairlane.server.interfaces.http_connection import HttpConnection
 from fairlane.server.limits import CallLimits
 from tests.kit.servers.listening import listening, request_of
 from tests.kit.waiting import pass_loop, until
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 SOON_MS = 300
 """Longer than a busy machine takes from a connection to the bytes that a test sends at once."""

@@ -21,7 +21,7 @@ from fairlane.server.interfaces.websocket import QuickSocket
 from fairlane.server.limits import CallLimits
 from tests.kit.servers.listening import Listening, Wire, listening, request_of
 from tests.kit.waiting import PATIENCE_S
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 if TYPE_CHECKING:
     import pytest

@@ -1,4 +1,4 @@
-"""Attacks by connections, on the log, and on the modes of files."""
+"""Attacks by connections, on the log, and on the files of a server."""
 
 from __future__ import annotations
 
