@@ -251,10 +251,8 @@ def test_a_reader_that_was_passed_over_is_served_when_the_other_lease_has_no_tak
     room = Room(100)
     for queue in ("q", "other"):
         broker.enqueue(queue, bytes(200))
-    taken_back, waiting = [
-        broker.submit(lambda reply, queue=queue: Waiter(queue=queue, count=1, reply=reply, wait_ms=60_000, room=room))
-        for queue in ("q", "other")
-    ]
+    taken_back = broker.submit(lambda reply: Waiter(queue="q", count=1, reply=reply, wait_ms=60_000, room=room))
+    waiting = broker.submit(lambda reply: Waiter(queue="other", count=1, reply=reply, wait_ms=60_000, room=room))
     cycle = broker.engine.begin()
     broker.engine.write(cycle)
     taken_back.cancel()
