@@ -12,6 +12,8 @@ from fairlane.broker.settings import Settings
 from fairlane.broker.waiting.room import Room
 from fairlane.errors import FairlaneError, QueueNotFound, TooManyWaiters
 from fairlane.testing.faulty_store import FaultyStore
+from fairlane.testing.stepped import Pending
+from fairlane.verbs.leases import LeasedMessages
 from tests.unit.broker.stepping import broker_with, lease_one, message, payloads, start_lease
 
 
@@ -251,10 +253,11 @@ def test_a_reader_that_was_passed_over_is_served_when_the_other_lease_has_no_tak
     room = Room(100)
     for queue in ("q", "other"):
         broker.enqueue(queue, bytes(200))
-    taken_back, waiting = [
-        broker.submit(lambda reply, queue=queue: Waiter(queue=queue, count=1, reply=reply, wait_ms=60_000, room=room))
-        for queue in ("q", "other")
-    ]
+
+    def lease(queue: str) -> Pending[LeasedMessages]:
+        return broker.submit(lambda reply: Waiter(queue=queue, count=1, reply=reply, wait_ms=60_000, room=room))
+
+    taken_back, waiting = lease("q"), lease("other")
     cycle = broker.engine.begin()
     broker.engine.write(cycle)
     taken_back.cancel()
