@@ -7,7 +7,8 @@ PIP := -m pip install --quiet --disable-pip-version-check
 UV := uv==0.13.7  # resolves the lock file
 CYCLONEDX := cyclonedx-bom==7.5.0  # writes the SBOM
 INSIDE := tests/architecture tests/unit tests/property tests/contract  # suites that run in the test process
-PYTEST := $(BIN)/pytest -m "not long" --numprocesses 3 --dist loadfile  # most tests wait more than they compute
+# Most tests wait more than they compute, so three run at a time. tests/conftest.py has the order of the files.
+PYTEST := $(BIN)/pytest -m "not long" --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo demo-cluster dashboard screenshots test test-wheel test-versions test-long lint docs tidy bench lock sbom clean
 

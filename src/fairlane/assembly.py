@@ -1,6 +1,6 @@
-"""The door to the embedded broker: joins it with a store, Lua for hooks and the clock of the machine.
+"""Opens brokers: joins the engine with a store, Lua for hooks and the clock of the machine.
 
-What a program names when it uses a broker can be imported from here.
+A program that embeds a broker can import every name that it needs from here.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def open_broker(config: BrokerConfig | Path | str | None = None, **terms: Unpack
     """Open a broker for threads, and recover what it had: by a config, or by a folder and terms of one.
 
     Raises:
-        InvalidArgument: the config makes no sense.
+        InvalidArgument: the config is not valid.
         StoreFailed, StoreCorrupt: the store can't be opened or read.
         StoreLocked: another process has it.
     """
@@ -132,7 +132,7 @@ async def open_async_broker(
     """Open a broker for the running event loop, and recover what it had: by a config, or by a folder and terms of one.
 
     Raises:
-        InvalidArgument: the config makes no sense.
+        InvalidArgument: the config is not valid.
         StoreFailed, StoreCorrupt: the store can't be opened or read.
         StoreLocked: another process has it.
     """

@@ -55,7 +55,7 @@ class RepairReport:
     Attributes:
         found: what was damaged.
         next_sequence: the first sequence that is issued afterwards, above all that may have been issued before.
-        aside: where the damaged files are; None if nothing was changed.
+        aside: where the damaged files are; None if nothing was changed, or an interrupted repair had moved them.
     """
 
     found: StoreReport

@@ -9,14 +9,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fairlane.spark import spark_session
+from tests.kit.java import LEAN
 from tests.system.server_process import ServerProcess, serving
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session on two threads that tries a task up to four times, as a cluster does."""
-    lean = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    session = spark_session("fairlane-tests", master="local[2,4]", conf=lean)
+    session = spark_session("fairlane-tests", master="local[2,4]", conf=LEAN)
     yield session
     session.stop()
 

@@ -16,6 +16,7 @@ from fairlane.ports.store import Commit, Extent, Store, StoredPage
 
 _BIG_BODY_BYTES = 16 << 20
 _MANY = 500
+_TEXT_LENGTH_MAX = 500
 
 
 class StoreContract:
@@ -268,9 +269,6 @@ class StoreContract:
             check_refused(lambda: list(store.pages(0)), "a read of pages")
             check_refused(lambda: store.bodies([1]), "a read of bodies")
             check_same(store.recover(), self.extent(1, base=1, end=2), "extent")
-
-
-_TEXT_LENGTH_MAX = 500
 
 
 def page_of(sequence: int, next_sequence: int) -> bytes:

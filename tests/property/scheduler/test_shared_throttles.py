@@ -63,7 +63,7 @@ class Sharing:
             self.kernels[at].cancel(item, self.now_ms)
 
     def serve(self, counts: dict[int, int]) -> None:
-        """Let consumers take up to ``counts`` messages, those first whose kernel has had least."""
+        """Take up to ``counts`` messages, first from the kernel that has had least."""
         for at in counts:
             self.kernels[at].reap(self.now_ms)
         order = sorted(counts, key=lambda at: self.kernels[at].standing() or 0)

@@ -282,7 +282,7 @@ def test_failed_attempts_wait_for_their_script() -> None:
 
 
 def test_leases_that_end_together_wait_for_their_script() -> None:
-    """A thousand leases that end at once don't stop the others, and all are dealt with."""
+    """Of ten leases that end at once a cycle asks about three, and later cycles deal with the others."""
     broker, receipts = failing_broker(10)
     hooks = broker.engine.hooks
     broker.clock.advance(30_000)

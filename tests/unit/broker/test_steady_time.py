@@ -16,7 +16,7 @@ HOUR_MS = 3_600_000
 
 
 def passing(time: BrokerTime, clock: FakeClock, ms: int) -> int:
-    """Let time pass in steps of 100 ms, as a busy broker sees it, and return the broker's time."""
+    """Advance the clock in steps of 100 ms, as a busy broker sees it, and return the broker's time."""
     for _ in range(ms // 100):
         clock.advance(100)
         time.advance()

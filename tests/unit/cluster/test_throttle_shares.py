@@ -12,7 +12,7 @@ from fairlane.cluster.entries import Share
 from tests.kit.waiting import until
 from tests.unit.cluster.in_process import SOON_MS, Cluster, Member, cluster_of
 from tests.unit.cluster.test_serving import made
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 if TYPE_CHECKING:
     import pytest

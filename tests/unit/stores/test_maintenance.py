@@ -147,6 +147,20 @@ def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
         repair_store("postgresql://localhost/x", is_dry_run=True)
 
 
+def test_the_command_that_finishes_a_repair_says_where_the_damaged_files_are(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interrupted repair has moved them already, so the one that finishes it moves nothing."""
+    KINDS["log: 1 byte flipped at 50 %"](folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(repair, "write_high_water", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            repair_store(folder, is_dry_run=False)
+    done = CliRunner().invoke(cli, ["store", "repair", str(folder), "--yes"])
+    assert done.exit_code == 0
+    assert "The damaged files are in the folder damaged-N that the interrupted repair made." in done.stdout
+
+
 def test_the_commands_report_damage_and_repair_it(folder: Path) -> None:
     """The exit code tells whether the store is whole, and the answer what is lost."""
     assert run("check", str(folder)).exit_code == 0
