@@ -93,10 +93,14 @@ class Room:
 
     def remove(self, size: int) -> None:
         """Count bytes as read, and serve the queues again that were passed over."""
-        self.unread -= size
-        if self._shared is not None:
-            self._shared.unread -= size
-        self.serve_passed_over()
+        room: Room | None = self
+        has_passed_over = False
+        while room is not None:
+            room.unread -= size
+            has_passed_over = has_passed_over or bool(room._passed_over)
+            room = room._shared
+        if has_passed_over:
+            self.serve_passed_over()
 
     def clear(self) -> None:
         """Count everything as read."""
