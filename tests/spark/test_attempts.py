@@ -17,8 +17,6 @@ from fairlane.spark.whatif.recording import is_of_message
 from fairlane.spark.whatif.rows import MessageRows, Parts
 from tests.kit.simulation.simulation import Simulation
 
-pytestmark = pytest.mark.usefixtures("small_data")
-
 KINDS = {ACKED: "acked", RETURNED: "returned", EXPIRED: "returned", DEAD: "dead", EXPIRED_DEAD: "dead"}
 
 Attempt = tuple[int, int, int, str]

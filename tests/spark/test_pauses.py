@@ -13,8 +13,6 @@ from fairlane.testing.stepped import SteppedBroker
 from tests.spark.table_rows import told
 from tests.spark.test_pipeline_broker import export
 
-pytestmark = pytest.mark.usefixtures("small_data")
-
 MINUTE_MS = 60_000
 PAUSED_KEY, PAUSED_QUEUE, STILL_PAUSED = "paused-key", "paused-queue", "still-paused"
 
@@ -47,7 +45,7 @@ def pause_for_good(broker: SteppedBroker, queue: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def tables(spark: SparkSession, small_data: None, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: ARG001 - it is to be set
+def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tables of a broker with one queue for each kind of pause; the last pause is on when its journal ends."""
     broker = SteppedBroker()
     pause_for_five_minutes(broker, PAUSED_KEY, "acme")

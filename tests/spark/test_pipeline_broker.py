@@ -17,8 +17,6 @@ from tests.kit.simulation.simulation import Simulation
 from tests.spark.table_rows import told
 from tests.system.server_process import ServerProcess
 
-pytestmark = pytest.mark.usefixtures("small_data")
-
 
 def export(broker: SteppedBroker, folder: Path) -> None:
     """Write the whole journal of a broker as one segment."""

@@ -19,8 +19,6 @@ from fairlane.spark.tables.turns import Days, pieces, windows
 from fairlane.spark.tables.weights import with_weights
 from tests.spark.table_rows import DAY, DAY_0, HOUR, Event, enqueued, event, frame, kept, of, told
 
-pytestmark = pytest.mark.usefixtures("small_data")
-
 MINUTE = 60_000
 FIRST_DAY = date(2026, 1, 1)
 
