@@ -67,6 +67,7 @@ def test_an_interrupt_cancels_the_jobs_and_lets_work_tidy_up(loud: SparkSession)
     assert loud.range(4).count() == 4
 
 
+@pytest.mark.long
 def test_an_interrupted_pipeline_says_nothing_more(tmp_path: Path) -> None:
     """In the middle of its jobs, an interrupt as from a terminal ends the command at once, without a traceback."""
     make_journal(tmp_path / "data", messages=400, exports=tmp_path / "exports")
