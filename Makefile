@@ -7,15 +7,17 @@ PIP := -m pip install --quiet --disable-pip-version-check
 UV := uv==0.13.7  # resolves the lock file
 CYCLONEDX := cyclonedx-bom==7.5.0  # writes the SBOM
 INSIDE := tests/architecture tests/unit tests/property tests/contract  # suites that run in the test process
-PYTEST := $(BIN)/pytest -m "not long" --numprocesses 3 --dist loadfile  # most tests wait more than they compute
+# Most tests wait more than they compute, so three run at a time. tests/conftest.py has the order of the files.
+PYTEST := $(BIN)/pytest -m "not long" --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo demo-cluster dashboard screenshots test test-wheel test-versions test-long lint docs tidy bench lock sbom clean
+.PHONY: help setup demo demo-cluster dashboard screenshots test test-wheel coverage test-versions test-long lint docs tidy bench lock sbom clean
 
 help:
 	@echo "make demo           show a noisy neighbour in the browser, a crash and a Spark report in the terminal"
 	@echo "make demo-cluster   kill one of three nodes over one PostgreSQL while work goes on"
 	@echo "make dashboard      show a noisy neighbour in the browser only"
-	@echo "make test           run the whole gate: lint, types, imports, docs, wheel, tests, coverage"
+	@echo "make test           run the whole gate: lint, types, imports, docs, wheel, tests"
+	@echo "make coverage       print how much of each package the in-process tests execute"
 	@echo "make test-versions  run the in-process tests on every supported Python on this machine"
 	@echo "make test-long      run the tests that take minutes: killed Spark drivers, stopped cluster nodes"
 	@echo "make docs           build the documentation site into site/"
@@ -73,10 +75,12 @@ docs: $(READY)
 test-wheel: $(READY)
 	$(BIN)/python tools/check_versions.py --smoke
 
-# A tracer would slow down what is timed, so only the in-process suites run under coverage.
 test: lint docs test-wheel
+	$(PYTEST) tests
+
+# A tracer slows down what is timed, so only the in-process suites run under it, and not in the gate.
+coverage: $(READY)
 	$(PYTEST) $(INSIDE) --cov --cov-report=
-	$(PYTEST) $(addprefix --ignore=,$(INSIDE)) tests
 	$(BIN)/python tools/print_coverage.py
 
 test-versions: $(READY)

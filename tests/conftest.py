@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -11,9 +12,42 @@ from tests.kit.servers.stores import PostgresServer, S3Server, ServerMissing
 
 BUCKET = "fairlane-tests"
 
+_TESTS = Path(__file__).parent
+LONGEST = (
+    "spark/test_pipeline.py",
+    "docs/test_examples.py",
+    "system/test_broker_killed.py",
+    "spark/test_tables_fairness.py",
+    "spark/test_pipeline_broker.py",
+    "spark/test_journal_stream.py",
+    "simulation/test_planted_bugs.py",
+    "spark/test_journal_source.py",
+    "spark/test_pauses.py",
+    "spark/test_whatif_reproduction.py",
+    "system/test_cli.py",
+    "system/test_cluster.py",
+    "spark/test_interrupted.py",
+    "simulation/test_simulation.py",
+    "simulation/test_more_seeds.py",
+    "spark/test_archive.py",
+    "spark/test_sink.py",
+    "spark/test_queue_source.py",
+    "spark/test_whatif_comparison.py",
+    "unit/broker/test_shared_throttles.py",
+    "unit/scheduler/test_known_faults.py",
+    "contract/test_stores.py",
+)
+"""Files that take a minute or more, the longest first. One that started last would run alone at the end."""
+
 # How long an example takes says more about the machine, and about coverage's tracer, than about the code.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest files first; ``--dist loadfile`` with ``--no-loadscope-reorder`` hands them out in this order."""
+    places = {_TESTS / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(LONGEST)))
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
-"""The door to the embedded broker: joins it with a store, Lua for hooks and the clock of the machine.
+"""Opens brokers: joins the engine with a store, Lua for hooks and the clock of the machine.
 
-What a program names when it uses a broker can be imported from here.
+A program that embeds a broker can import every name that it needs from here.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def open_broker(config: BrokerConfig | Path | str | None = None, **terms: Unpack
     """Open a broker for threads, and recover what it had: by a config, or by a folder and terms of one.
 
     Raises:
-        InvalidArgument: the config makes no sense.
+        InvalidArgument: the config is not valid.
         StoreFailed, StoreCorrupt: the store can't be opened or read.
         StoreLocked: another process has it.
     """
@@ -130,7 +130,7 @@ async def open_async_broker(
     """Open a broker for the running event loop, and recover what it had: by a config, or by a folder and terms of one.
 
     Raises:
-        InvalidArgument: the config makes no sense.
+        InvalidArgument: the config is not valid.
         StoreFailed, StoreCorrupt: the store can't be opened or read.
         StoreLocked: another process has it.
     """
@@ -181,6 +181,7 @@ def _engine(
     if config.durability not in ("fsync", "os"):
         raise InvalidArgument(f"durability is fsync or os, not {config.durability!r}.")
     store = open_store(config.path, durability=config.durability, is_bounded=is_shared, stuck_s=stuck_s)
+    disk = SystemDisk(store.folder, reclaim=store.reclaim) if isinstance(store, RocksDbStore) else None
     if counts_from:
         store = NumberedStore(store, first=counts_from)
 
@@ -192,7 +193,7 @@ def _engine(
         hooks=open_hooks(config_value, config.hooks),
         clock=SystemClock(),
         entropy=SystemEntropy(),
-        disk=None if config.path is None or is_url(str(config.path)) else SystemDisk(Path(config.path)),
+        disk=disk,
         settings=config.settings,
         reopens=not is_shared,
     )

@@ -6,12 +6,11 @@ cursor or hide a character.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from datetime import UTC, datetime
 from typing import Final
-
-import msgspec
 
 FIELDS: Final = (
     *("code", "correlation_id", "caller", "address", "group", "node"),
@@ -42,7 +41,7 @@ class LineFormatter(logging.Formatter):
         if self._is_json:
             process = {"pid": record.process} if self._shows_process else {}
             event = {"at": at, "level": level, "logger": record.name, **process, "event": text, **facts}
-            return msgspec.json.encode(event if trace is None else event | {"trace": trace}).decode()
+            return _json_line(event if trace is None else event | {"trace": trace})
         process_text = f"[{record.process}]" if self._shows_process else ""
         suffix = "".join(f" {name}={escaped(str(value))}" for name, value in facts.items())
         lines = "" if trace is None else _TRACE_INDENT + _TRACE_INDENT.join(map(escaped, trace.splitlines()))
@@ -58,6 +57,13 @@ def escaped(text: str) -> str:
     )
 
 
+def _json_line(event: dict[str, object]) -> str:
+    line = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+    if line.isprintable():
+        return line
+    return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in line)
+
+
 def _shown(value: object) -> object:
     return value if isinstance(value, int) else _cut(str(value), _FIELD_LENGTH_MAX)
 
@@ -71,5 +77,5 @@ def set_up_logs(log_format: str, level: str, *, shows_process: bool = False) -> 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(is_json=log_format == "json", shows_process=shows_process))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    for chatty in ("uvicorn", "websockets"):  # below errors they only say what clients did wrong, who can fill a disk
+    for chatty in ("uvicorn", "websockets"):  # below errors they log only mistakes of clients, who could fill the disk
         logging.getLogger(chatty).setLevel(logging.ERROR)

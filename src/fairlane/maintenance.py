@@ -59,7 +59,7 @@ class RepairReport:
     Attributes:
         found: what was damaged.
         next_sequence: the first sequence that is issued afterwards, above all that may have been issued before.
-        aside: where the damaged files are; None if nothing was changed.
+        aside: where the damaged files are; None if nothing was changed, or an interrupted repair had moved them.
     """
 
     found: StoreReport
@@ -85,8 +85,8 @@ def check_store(place: Path | str, progress: Progress = _no_progress) -> StoreRe
     folder = _store_folder(place)
     with locked(folder / DATABASE):
         found = examine(folder, probe=_probe, progress=progress)
+        store = repair.ReadOnlyStore(folder / DATABASE)
         try:
-            store = repair.ReadOnlyStore(folder / DATABASE)
             inspected = inspect_store(store, store.recover(), progress) if (folder / DATABASE).exists() else None
         except FairlaneError as error:
             return _report(found, None, error.cause)
@@ -107,7 +107,7 @@ def _check_url(url: str, progress: Progress) -> StoreReport:
 def repair_store(place: Path | str, *, is_dry_run: bool, progress: Progress = _no_progress) -> RepairReport:
     """Copy what is readable of a damaged store to a new database, which takes its place.
 
-    The damaged files are kept in a folder ``damaged-N`` beside it. It may be interrupted and repeated at any time.
+    The damaged files are kept in a folder ``damaged-N`` beside it. An interrupted repair can be repeated at any time.
 
     Args:
         place: the folder of the store.

@@ -6,6 +6,8 @@ import pytest
 
 from .tidiness import FINDERS, recorded
 
+pytestmark = pytest.mark.no_cover
+
 
 @pytest.mark.parametrize("name", FINDERS)
 def test_nothing_gets_worse(name: str) -> None:

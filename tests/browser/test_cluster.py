@@ -10,6 +10,7 @@ import httpx
 from tests.browser.viewer import Viewer, served
 from tests.kit.servers.nodes import Cluster, Node
 from tests.kit.servers.stores import PostgresServer
+from tests.kit.waiting import PATIENCE_S
 
 SPLIT = {"queue": "orders"}
 
@@ -19,7 +20,7 @@ def test_nodes_are_shown_and_queues_can_be_moved(postgres: PostgresServer, tmp_p
     store = f"{postgres.url}&namespace={tmp_path.name}"
     with Cluster.of(2, store, tmp_path, flags=("--heartbeat-timeout-ms", "1000")) as cluster:
         first, other = cluster.nodes
-        httpx.post(f"{first.url}/v1/queues/create", json={"queue": "orders"}, timeout=30).raise_for_status()
+        httpx.post(f"{first.url}/v1/queues/create", json={"queue": "orders"}, timeout=PATIENCE_S).raise_for_status()
         owner = cluster.owner("orders")
         target = other if owner is first else first
         viewer.page.goto(f"{first.url}/#/")
@@ -41,8 +42,8 @@ def test_partitions_are_shown_and_can_be_moved(postgres: PostgresServer, tmp_pat
     with Cluster.of(2, store, tmp_path) as cluster:
         first, other = cluster.nodes
         for path, request in (("queues/create", {"queue": "orders"}), ("cluster/split", SPLIT | {"partitions": 3})):
-            httpx.post(f"{first.url}/v1/{path}", json=request, timeout=30).raise_for_status()
-        httpx.post(f"{first.url}/v1/cluster/split", json=SPLIT | {"partitions": 2}, timeout=30).raise_for_status()
+            httpx.post(f"{first.url}/v1/{path}", json=request, timeout=PATIENCE_S).raise_for_status()
+        _posted(first, "cluster/split", **SPLIT | {"partitions": 2})
         owners = [cluster.owner(name).name for name in ("orders", "orders~1")]
         _posted(first, "cluster/move", queue="orders~1", node=owners[1])  # its current node, which pins it there
         viewer.page.goto(f"{first.url}/#/cluster")
@@ -100,6 +101,6 @@ def test_every_node_shows_all_queues(postgres: PostgresServer, tmp_path: Path, v
 
 
 def _posted(at: Node, path: str, **request: Any) -> Any:
-    answer = httpx.post(f"{at.url}/v1/{path}", json=request, timeout=30)
+    answer = httpx.post(f"{at.url}/v1/{path}", json=request, timeout=PATIENCE_S)
     answer.raise_for_status()
     return answer.json()

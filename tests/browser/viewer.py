@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
 
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.client.serving import ServerProcess
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Served(ServerProcess):
     def post(self, path: str, body: object = None, *, key: str | None = None) -> Any:
         """Call a verb."""
         headers = {} if key is None else {"authorization": f"Bearer {key}"}
-        answer = httpx.post(f"{self.address}/v1/{path}", json=body or {}, headers=headers, timeout=30)
+        answer = httpx.post(f"{self.address}/v1/{path}", json=body or {}, headers=headers, timeout=PATIENCE_S)
         answer.raise_for_status()
         return answer.json()
 
@@ -48,7 +49,7 @@ class Served(ServerProcess):
 def streaming(server: Served, queue: str, **terms: Any) -> Iterator[None]:
     """Stream messages of a queue while the context lasts, from the first delivery on."""
     request = {"queue": queue, **terms}
-    with httpx.stream("POST", f"{server.address}/v1/queue/subscribe", json=request, timeout=30) as answer:
+    with httpx.stream("POST", f"{server.address}/v1/queue/subscribe", json=request, timeout=PATIENCE_S) as answer:
         lines = answer.iter_lines()  # kept in a variable: the stream ends when it is garbage-collected
         next(lines)
         yield

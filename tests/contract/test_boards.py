@@ -21,6 +21,7 @@ from fairlane.errors import InvalidArgument, StoreFailed
 from fairlane.ports.board import Board, Entry
 from tests.conftest import BUCKET
 from tests.kit.servers.stores import PostgresServer, S3Server
+from tests.kit.waiting import PATIENCE_S
 
 KINDS = ("memory", "postgres", "s3")
 _numbers = itertools.count(1)
@@ -190,7 +191,7 @@ def test_a_wait_is_ended_by_another_node(place: Place) -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     made(other, "node/b", b"1")
-    assert seen.wait(30)
+    assert seen.wait(PATIENCE_S)
     thread.join()
 
 
@@ -200,7 +201,7 @@ def test_a_wait_is_ended_by_its_own_node(place: Place) -> None:
     board.read()
     for number in range(3):
         with ThreadPoolExecutor(1) as pool:
-            assert pool.submit(made, board, f"x{number}", b"1").result(timeout=30)
+            assert pool.submit(made, board, f"x{number}", b"1").result(timeout=PATIENCE_S)
         board.wait(600)
         assert f"x{number}" in board.read()
 
@@ -219,7 +220,7 @@ def test_a_wait_ends_when_its_time_is_over_or_the_board_is_closed(place: Place) 
     thread = threading.Thread(target=wait_twice)
     thread.start()
     board.close()
-    thread.join(30)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive()
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.java import lean_environment
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -29,7 +31,9 @@ def name_of(path: Path) -> str:
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python in a process of its own, in which every warning is an error."""
     command = [sys.executable, "-W", "error", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT, env=lean_environment()
+    )
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=name_of)

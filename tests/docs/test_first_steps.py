@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "lock.txt"
@@ -45,7 +45,7 @@ def served(programs: Path, environment: dict[str, str], port: int) -> Iterator[N
         yield
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(PATIENCE_S)
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,7 @@ def rampage(kind: str, folder: Path, server: ServerProcess, *, kills: int, chanc
             goal = _begun(folder) + chance.randint(0, _BATCHES)
             driver = Driver(kind, folder, place)
             if driver.said("running"):
-                until(lambda goal=goal, driver=driver: _begun(folder) >= goal or not driver.lives, seconds=100)  # type: ignore[misc] # mypy knows no defaults of lambdas
+                until(lambda goal=goal, driver=driver: _begun(folder) >= goal or not driver.lives)  # type: ignore[misc] # mypy knows no defaults of lambdas
                 threading.Event().wait(chance.uniform(0.0, _LONGEST_S))
                 killed += driver.lives
             driver.kill()

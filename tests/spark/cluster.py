@@ -66,13 +66,13 @@ def cluster(folder: Path) -> Iterator[tuple[str, list[Daemon]]]:
     master = Daemon(folder, "master", "--port", str(port))
     daemons = [master]
     try:
-        until(lambda: master.says("Starting Spark master"), seconds=100)
+        until(lambda: master.says("Starting Spark master"))
         place = f"spark://127.0.0.1:{port}"
         for number in (1, 2):
             work = str(folder / f"work-{number}")
             daemons.append(Daemon(folder, f"worker-{number}", "-c", "1", "-m", "1g", "--work-dir", work, place))
         for worker in daemons[1:]:
-            until(lambda worker=worker: worker.says("Successfully registered with master"), seconds=100)  # type: ignore[misc] # mypy knows no defaults of lambdas
+            until(lambda worker=worker: worker.says("Successfully registered with master"))  # type: ignore[misc] # mypy knows no defaults of lambdas
         yield place, daemons[1:]
     finally:
         for daemon in daemons:
@@ -87,7 +87,7 @@ def lose_a_worker(kind: str, folder: Path, server: ServerProcess) -> Outcome:
         driver = Driver(kind, folder, address(server), master=master)
         assert driver.said("running"), (folder / "driver.log").read_text()[-3_000:]
         commits = folder / "checkpoint" / "commits"
-        until(lambda: commits.is_dir() and sum(1 for _ in commits.glob("[0-9]*")) >= 3, seconds=100)
+        until(lambda: commits.is_dir() and sum(1 for _ in commits.glob("[0-9]*")) >= 3)
         workers[0].kill()
         assert driver.said("through"), (folder / "driver.log").read_text()[-3_000:]
         driver.end()

@@ -9,14 +9,23 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fairlane.spark import spark_session
+from tests.kit.java import LEAN
 from tests.system.server_process import ServerProcess, serving
+
+SMALL_DATA = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""Without code generation and adaptive planning, which take far longer than a few rows. The examples of the docs and
+the tests of commands run with both."""
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session on two threads that tries a task up to four times, as a cluster does."""
-    lean = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    session = spark_session("fairlane-tests", master="local[2,4]", conf=lean)
+    session = spark_session("fairlane-tests", master="local[2,4]", conf=LEAN | SMALL_DATA)
     yield session
     session.stop()
 
@@ -26,21 +35,3 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server with a queue for nobody yet."""
     with serving(tmp_path / "data") as process:
         yield process
-
-
-@pytest.fixture(scope="module")
-def small_data(spark: SparkSession) -> Iterator[None]:
-    """Switch off code generation and adaptive planning in Spark, which take far longer than a few rows."""
-    settings = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-    }
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield
-    for name, known in before.items():
-        if known is not None:
-            spark.conf.set(name, known)

@@ -45,6 +45,6 @@ def each_batch(
     return (writer.trigger(availableNow=True) if now else writer.trigger(processingTime="0 seconds")).start()
 
 
-def until(holds: Callable[[], bool], *, seconds: float = 60.0) -> None:
+def until(holds: Callable[[], bool]) -> None:
     """Wait until something holds."""
-    wait_until(holds, what="the condition", patience_s=seconds)
+    wait_until(holds, what="the condition")

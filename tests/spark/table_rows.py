@@ -43,6 +43,11 @@ def frame(spark: SparkSession, *rows: Event) -> DataFrame:
     return events(spark.createDataFrame([tuple(row.get(name) for name in columns) for row in rows], JOURNAL_SCHEMA))
 
 
+def kept(table: DataFrame) -> DataFrame:
+    """Return a table whose rows are there already: planning what it was made of takes far longer than a few rows."""
+    return table.localCheckpoint()
+
+
 def told(table: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     """Return some columns of all rows, in order of these columns; nulls go first."""
     rows = [tuple(row) for row in table.select(*columns).collect()]

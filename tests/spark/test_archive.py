@@ -13,8 +13,6 @@ from fairlane.spark.bulk.archive import archive
 from fairlane.spark.pipeline import JournalFolder, run_pipeline
 from tests.spark.test_pipeline import a_story, write_segment
 
-pytestmark = pytest.mark.usefixtures("small_data")
-
 FIRST, SECOND, THIRD = (date(2026, 1, 1 + at) for at in range(3))
 
 

@@ -16,7 +16,7 @@ from fairlane.spark.source.server_address import ServerAddress
 from tests.spark.test_numbered_journal import serving
 from tests.unit.cluster.in_process import Cluster, cluster_of
 from tests.unit.cluster.test_serving import made
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 from tests.unit.server.test_partitions import TENANTS, everybody_knows, message, split
 
 

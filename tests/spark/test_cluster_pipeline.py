@@ -6,7 +6,6 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from fairlane.spark.pipeline import RunReport, live_source, read_table, run_pipeline
@@ -14,10 +13,8 @@ from tests.spark.table_rows import told
 from tests.spark.test_cluster_journals import place
 from tests.unit.cluster.in_process import Cluster, cluster_of
 from tests.unit.cluster.test_serving import made
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 from tests.unit.server.test_partitions import TENANTS, everybody_knows, message, split
-
-pytestmark = pytest.mark.usefixtures("small_data")
 
 
 async def enqueue(cluster: Cluster, queue: str) -> None:

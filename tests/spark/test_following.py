@@ -25,9 +25,9 @@ from tests.kit.waiting import until
 from tests.unit.client.nodes import nodes
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of
 from tests.unit.cluster.test_serving import HELLO, made
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
-QUICK = Retries(patience_s=15.0, first_s=0.001, longest_s=0.01)
+QUICK = Retries(patience_s=60.0, first_s=0.001, longest_s=0.01)
 NEVER = Retries(patience_s=1e9)
 SEQUENCES = Selection(columns=("sequence",))
 

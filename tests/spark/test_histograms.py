@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from fairlane.model import histogram as model
 from fairlane.spark.tables.histogram import bucket_of, greatest_in, histograms
-
-pytestmark = pytest.mark.usefixtures("small_data")
 
 BUCKETS = 1_500
 """Those of spans up to a million years."""

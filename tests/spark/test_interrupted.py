@@ -14,6 +14,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from fairlane.spark.interrupts import interruptible
+from tests.kit.java import lean_environment
+from tests.kit.waiting import PATIENCE_S
 from tests.spark.journals import make_journal
 from tests.spark.queues import until
 from tests.system.server_process import ROOT
@@ -65,17 +67,19 @@ def test_an_interrupt_cancels_the_jobs_and_lets_work_tidy_up(loud: SparkSession)
     assert loud.range(4).count() == 4
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.long
 def test_an_interrupted_pipeline_says_nothing_more(tmp_path: Path) -> None:
     """In the middle of its jobs, an interrupt as from a terminal ends the command at once, without a traceback."""
     make_journal(tmp_path / "data", messages=400, exports=tmp_path / "exports")
     command = [sys.executable, "-m", "fairlane", "pipeline", "run", "--once", "--master", "local[2]"]
     command += ["--journal", str(tmp_path / "exports"), "--tables", str(tmp_path / "tables")]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=lean_environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     assert process.stderr is not None
     assert any(line.startswith("run 1: messages") for line in process.stderr)
     os.killpg(process.pid, signal.SIGINT)  # a terminal interrupts the workers and Java as well
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == INTERRUPTED
     assert [line for line in said.splitlines() if line and not line.startswith("run 1: ")] == []
     assert not (tmp_path / "tables" / "manifest.json").exists()

@@ -23,7 +23,7 @@ from fairlane.spark.source.journal_reader import JournalPartition, JournalReader
 from fairlane.spark.source.options import journal_options
 from fairlane.spark.source.server_address import ServerAddress
 from tests.spark.test_numbered_journal import sequences, serving
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 ALL = ReadAllAvailable()
 

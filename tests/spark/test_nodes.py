@@ -74,7 +74,6 @@ def cluster(postgres: PostgresServer, tmp_path: Path) -> Cluster:
     return Cluster.of(2, f"{postgres.url}&namespace={tmp_path.name}", tmp_path, flags=LEASE)
 
 
-@pytest.mark.timeout(300)
 def test_streams_go_on_when_queues_move_and_their_owner_dies(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -34,7 +34,7 @@ from fairlane.spark.source.options import journal_options
 from fairlane.spark.source.ranges import JournalBounds, ReadRange
 from fairlane.spark.source.server_address import ServerAddress
 from tests.kit.waiting import until
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 FIRST = 3 << 47
 JOURNAL = "00000000000000aa"

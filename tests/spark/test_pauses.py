@@ -5,73 +5,85 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from fairlane.report import make_report
+from fairlane.report import Period, make_report
 from fairlane.spark.pipeline import JournalFolder, read_table, run_pipeline
 from fairlane.testing.stepped import SteppedBroker
 from tests.spark.table_rows import told
 from tests.spark.test_pipeline_broker import export
 
-pytestmark = pytest.mark.usefixtures("small_data")
-
 MINUTE_MS = 60_000
+PAUSED_KEY, PAUSED_QUEUE, STILL_PAUSED = "paused-key", "paused-queue", "still-paused"
 
 
-def paused_for_five_minutes(key: str | None) -> SteppedBroker:
-    """Return a broker in which acme's message waited for a pause of five minutes, while the other key was served."""
-    broker = SteppedBroker()
-    broker.create_queue("jobs")
-    broker.enqueue("jobs", b"", fairness_key="acme")
-    broker.pause("jobs", key=key)
+def pause_for_five_minutes(broker: SteppedBroker, queue: str, key: str | None) -> None:
+    """Pause acme's message, or the whole queue, for five minutes, while the other key of the queue is served."""
+    broker.create_queue(queue)
+    broker.enqueue(queue, b"", fairness_key="acme")
+    broker.pause(queue, key=key)
     for _ in range(5):
         if key is not None:
-            broker.enqueue("jobs", b"", fairness_key="other")
-            broker.ack(broker.lease("jobs", 1)[0])
+            broker.enqueue(queue, b"", fairness_key="other")
+            broker.ack(broker.lease(queue, 1)[0])
         broker.advance(MINUTE_MS)
-    broker.resume("jobs", key=key)
-    (delivery,) = broker.lease("jobs", 1)
+    broker.resume(queue, key=key)
+    (delivery,) = broker.lease(queue, 1)
     assert delivery.fairness_key == "acme"
     broker.ack(delivery)
-    return broker
 
 
-@pytest.mark.parametrize("key", ["acme", None])
-def test_five_minutes_of_pause(spark: SparkSession, tmp_path: Path, key: str | None) -> None:
+def pause_for_good(broker: SteppedBroker, queue: str) -> None:
+    """Pause acme's message, and serve the other key of the queue for three minutes."""
+    broker.create_queue(queue)
+    broker.enqueue(queue, b"", fairness_key="acme")
+    broker.pause(queue, key="acme")
+    for _ in range(3):
+        broker.advance(MINUTE_MS)
+        broker.enqueue(queue, b"", fairness_key="other")
+        broker.ack(broker.lease(queue, 1)[0])
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables of a broker with one queue for each kind of pause; the last pause is on when its journal ends."""
+    broker = SteppedBroker()
+    pause_for_five_minutes(broker, PAUSED_KEY, "acme")
+    pause_for_five_minutes(broker, PAUSED_QUEUE, None)
+    pause_for_good(broker, STILL_PAUSED)
+    place = tmp_path_factory.mktemp("pauses")
+    export(broker, place / "journal")
+    run_pipeline(spark, JournalFolder(place / "journal"), place / "tables")
+    return place / "tables"
+
+
+def rows_of(spark: SparkSession, tables: Path, name: str, queue: str) -> DataFrame:
+    """Return the rows of a table about a queue."""
+    return read_table(spark, tables, name).where(f"queue = '{queue}'")
+
+
+@pytest.mark.parametrize("queue", [PAUSED_KEY, PAUSED_QUEUE])
+def test_five_minutes_of_pause(spark: SparkSession, tables: Path, tmp_path: Path, queue: str) -> None:
     """The whole wait is a pause: no turn, no starvation, no lag, and nobody is accused in the report."""
-    export(paused_for_five_minutes(key), tmp_path / "journal")
-    tables = tmp_path / "tables"
-    run_pipeline(spark, JournalFolder(tmp_path / "journal"), tables)
-
-    messages = read_table(spark, tables, "messages").where("top_key = 'acme'")
+    messages = rows_of(spark, tables, "messages", queue).where("top_key = 'acme'")
     assert told(messages, "wait_ms", "paused_ms", "turn_ms") == [(5 * MINUTE_MS, 5 * MINUTE_MS, 0)]
-    assert told(read_table(spark, tables, "starvation"), "top_key") == []
-    fairness = read_table(spark, tables, "fairness").where("served_cost > 0")
+    assert told(rows_of(spark, tables, "starvation", queue), "top_key") == []
+    fairness = rows_of(spark, tables, "fairness", queue).where("served_cost > 0")
     assert {row[0] for row in told(fairness, "jain")} == {1.0}
     assert {row[0] for row in told(fairness, "lag_max_key")} == {None}
-    neighbours = read_table(spark, tables, "noisy_neighbours").where("victim = 'acme'")
+    neighbours = rows_of(spark, tables, "noisy_neighbours", queue).where("victim = 'acme'")
     assert told(neighbours, "neighbour", "delay_ms") == []
 
-    made = make_report(tables, tmp_path / "report")
+    made = make_report(tables, tmp_path / "report", period=Period(queue=queue))
     summary = (tmp_path / "report" / "report.md").read_text()
     assert made is not None
     assert "while paused" in summary
     assert "starved" not in summary.lower().partition("## ")[0]
 
 
-def test_a_pause_that_is_still_on(spark: SparkSession, tmp_path: Path) -> None:
-    """A key that is paused when the journal ends has no work, and does not starve; what it waits is told by nobody."""
-    broker = SteppedBroker()
-    broker.create_queue("jobs")
-    broker.enqueue("jobs", b"", fairness_key="acme")
-    broker.pause("jobs", key="acme")
-    for _ in range(3):
-        broker.advance(MINUTE_MS)
-        broker.enqueue("jobs", b"", fairness_key="other")
-        broker.ack(broker.lease("jobs", 1)[0])
-    export(broker, tmp_path / "journal")
-    run_pipeline(spark, JournalFolder(tmp_path / "journal"), tmp_path / "tables")
-    assert told(read_table(spark, tmp_path / "tables", "starvation"), "top_key") == []
-    keys = read_table(spark, tmp_path / "tables", "fairness_keys")
+def test_a_pause_that_is_still_on(spark: SparkSession, tables: Path) -> None:
+    """A key that is paused when the journal ends has no work, does not starve, and lags behind in no minute."""
+    assert told(rows_of(spark, tables, "starvation", STILL_PAUSED), "top_key") == []
+    keys = rows_of(spark, tables, "fairness_keys", STILL_PAUSED)
     assert {row[0] for row in told(keys.where("served_cost > 0"), "top_key")} == {"other"}
-    assert told(read_table(spark, tmp_path / "tables", "fairness"), "lag_max_key") == [(None,)] * 3
+    assert told(rows_of(spark, tables, "fairness", STILL_PAUSED), "lag_max_key") == [(None,)] * 3

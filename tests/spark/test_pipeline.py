@@ -17,10 +17,9 @@ from fairlane.journal.arrow import SCHEMA
 from fairlane.journal.segments import file_name
 from fairlane.spark.pipeline import JournalFolder, read_manifest, read_table, run_pipeline
 from fairlane.spark.pipeline import run as running
+from fairlane.spark.pipeline.manifest import Format
 from fairlane.spark.tables import TABLES
 from tests.spark.table_rows import DAY, Event, enqueued, event, of
-
-pytestmark = pytest.mark.usefixtures("small_data")
 
 Tables = dict[str, list[str]]
 JOURNAL = "00000000000000aa"
@@ -67,7 +66,7 @@ def contents(spark: SparkSession, tables: Path) -> Tables:
 
 
 @pytest.fixture(scope="module")
-def at_once(spark: SparkSession, small_data: None, tmp_path_factory: pytest.TempPathFactory) -> Tables:  # noqa: ARG001 - it is to be set
+def at_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """The tables of the whole story, made in one run."""
     place = tmp_path_factory.mktemp("at_once")
     write_segment(place / "journal", a_story())
@@ -100,25 +99,45 @@ def test_days_one_by_one_give_the_same_tables(
     assert (again.segments, again.run) == (0, 3)
 
 
-def test_late_repeated_and_overlapping_segments_change_nothing(
-    spark: SparkSession, tmp_path: Path, at_once: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A day that comes last, in overlapping files, beside one without newer columns: the same tables.
+def run_late(spark: SparkSession, place: Path, table_format: Format = "parquet") -> Path:
+    """Make tables from a day that comes last, in overlapping files, beside one without newer columns.
 
     The end of the day before is no longer remembered by then, so more days are made anew.
     """
-    monkeypatch.setattr(running, "CARRIED_MAX", 1)
-    story, journal, tables = a_story(), tmp_path / "journal", tmp_path / "tables"
+    story, journal, tables = a_story(), place / "journal", place / "tables"
     write_segment(journal, story[:4], without=("throttled_ms", "capped_ms", "dedup_id"))
     write_segment(journal, story[3:8])
     write_segment(journal, story[13:])
-    report = run_pipeline(spark, JournalFolder(journal), tables, on_trimmed="skip")
-    assert (report.events, [(gap.from_sequence, gap.until_sequence) for gap in report.gaps]) == (12, [(9, 13)])
-    write_segment(journal, story[6:11])
-    write_segment(journal, story[8:15])
-    report = run_pipeline(spark, JournalFolder(journal), tables)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(running, "CARRIED_MAX", 1)
+        report = run_pipeline(spark, JournalFolder(journal), tables, table_format=table_format, on_trimmed="skip")
+        assert (report.events, [(gap.from_sequence, gap.until_sequence) for gap in report.gaps]) == (12, [(9, 13)])
+        write_segment(journal, story[6:11])
+        write_segment(journal, story[8:15])
+        report = run_pipeline(spark, JournalFolder(journal), tables, table_format=table_format)
     assert (report.events, report.gaps, str(report.first_day)) == (5, (), "2026-01-01")
+    return tables
+
+
+@pytest.mark.long
+def test_late_repeated_and_overlapping_segments_change_nothing(
+    spark: SparkSession, tmp_path: Path, at_once: Tables
+) -> None:
+    """However late, often and overlapping segments come, the tables are the same; the next test has it for Delta."""
+    assert contents(spark, run_late(spark, tmp_path)) == at_once
+
+
+def test_delta_tables_say_the_same_and_can_be_looked_back_in(
+    spark: SparkSession, tmp_path: Path, at_once: Tables
+) -> None:
+    """Late and overlapping segments as Delta tables: the same rows, and the first version still to be read."""
+    deltalake = pytest.importorskip("deltalake")
+    tables = run_late(spark, tmp_path, "delta")
     assert contents(spark, tables) == at_once
+    old = deltalake.DeltaTable(str(tables / "messages"), version=0).to_pyarrow_table()
+    assert old.num_rows == 4
+    with pytest.raises(InvalidArgument, match="have the format delta"):
+        run_pipeline(spark, JournalFolder(tmp_path / "journal"), tables)
 
 
 class Killed(BaseException):
@@ -167,23 +186,6 @@ def dying_at_the_seventh_move(replace: Callable[[Path, Path], Path]) -> Callable
         return replace(path, target)
 
     return counted
-
-
-def test_delta_tables_say_the_same_and_can_be_looked_back_in(
-    spark: SparkSession, tmp_path: Path, at_once: Tables
-) -> None:
-    """The same story as Delta tables, in two runs: the same rows, and the first version still to be read."""
-    deltalake = pytest.importorskip("deltalake")
-    story, journal, tables = a_story(), tmp_path / "journal", tmp_path / "tables"
-    write_segment(journal, story[:9])
-    run_pipeline(spark, JournalFolder(journal), tables, table_format="delta")
-    write_segment(journal, story[9:])
-    run_pipeline(spark, JournalFolder(journal), tables, table_format="delta")
-    assert contents(spark, tables) == at_once
-    old = deltalake.DeltaTable(str(tables / "messages"), version=0).to_pyarrow_table()
-    assert old.num_rows == 4
-    with pytest.raises(InvalidArgument, match="have the format delta"):
-        run_pipeline(spark, JournalFolder(journal), tables)
 
 
 def test_what_can_not_be_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -18,8 +18,6 @@ from tests.kit.simulation.simulation import Simulation
 from tests.spark.table_rows import told
 from tests.system.server_process import ServerProcess
 
-pytestmark = pytest.mark.usefixtures("small_data")
-
 JOURNAL = JournalIdentity(journal_id="00000000000000aa")
 
 
@@ -108,6 +106,7 @@ def test_a_simulation_and_its_tables_agree(spark: SparkSession, tmp_path: Path, 
     assert (usage["sum(enqueued)"], usage["sum(leased)"]) == (kinds["enqueued"] + kinds["published"], in_queues)
 
 
+@pytest.mark.long
 def test_the_journal_of_a_live_server(spark: SparkSession, server: ServerProcess, tmp_path: Path) -> None:
     """Tables made from a server follow it run by run, and it keeps its journal for them."""
     place = ServerAddress(server=f"http://{server.address}")

@@ -13,8 +13,6 @@ from fairlane.spark.tables import TABLES
 from tests.spark.table_rows import DAY, DAY_0, Event, enqueued, event, of, told
 from tests.spark.test_pipeline import JOURNAL, a_story, contents, write_segment
 
-pytestmark = pytest.mark.usefixtures("small_data")
-
 NEXT = "00000000000000bb"
 
 

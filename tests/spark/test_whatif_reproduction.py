@@ -40,7 +40,9 @@ def _events_of_seed(seed: int) -> pa.Table:
     return selected(pa.Table.from_batches([to_batch(pages)]), None)
 
 
-@pytest.mark.parametrize("first", range(1, 36, 5))
+@pytest.mark.parametrize(
+    "first", [1, 6, 11, *(pytest.param(first, marks=pytest.mark.long) for first in range(16, 36, 5))]
+)
 def test_journals_of_simulations_are_reproduced_exactly(first: int) -> None:
     """With crashes, claims, throttles, caps, delays and changes of policy, every hand-out comes out as journalled."""
     hand_outs = 0

@@ -55,11 +55,11 @@ class Chaos:
         victim = await asyncio.to_thread(self.cluster.owner, queue)
         begun = asyncio.get_running_loop().time()
         victim.kill()
-        await self.load.goes_on(queue, acks=1, patience_s=60)
+        await self.load.goes_on(queue, acks=1)
         self.takeovers_s.append(asyncio.get_running_loop().time() - begun)
-        await self.load.goes_on(patience_s=60)
+        await self.load.goes_on()
         await asyncio.to_thread(self.cluster.start, [victim])
-        await self.load.goes_on(patience_s=60)
+        await self.load.goes_on()
 
     async def stop_owner(self) -> None:
         """Suspend the owner of a queue until another node owns it, send it requests meanwhile, and resume it."""
@@ -75,7 +75,7 @@ class Chaos:
                 await asyncio.sleep(self._chance.uniform(0, 0.3))
             finally:
                 victim.signal(signal.SIGCONT)
-        await self.load.goes_on(patience_s=60)
+        await self.load.goes_on()
 
     async def move_around(self) -> None:
         """Move a queue from node to node while it is in use."""
@@ -94,7 +94,7 @@ class Chaos:
         victim = await asyncio.to_thread(self.cluster.owner, self._chance.choice(sorted(names)))
         victim.kill()
         await asyncio.to_thread(self.cluster.start, [victim])
-        await self.load.goes_on(patience_s=90)
+        await self.load.goes_on()
 
     async def kill_move_and_roll(self) -> None:
         """Do only what clients of a single node survive: their node must come back."""
@@ -102,7 +102,7 @@ class Chaos:
         victim = await asyncio.to_thread(self.cluster.owner, self._chance.choice(self.load.queues))
         victim.kill()
         await asyncio.to_thread(self.cluster.start, [victim])
-        await self.load.goes_on(patience_s=90)
+        await self.load.goes_on()
         await self.restart_all()
 
     async def restart_all(self) -> None:
@@ -111,7 +111,7 @@ class Chaos:
             node.signal(signal.SIGTERM)
             assert await asyncio.to_thread(node.wait) == 0, node.log[-2000:]
             await asyncio.to_thread(self.cluster.start, [node])
-            await self.load.goes_on(patience_s=60)
+            await self.load.goes_on()
 
     async def mislead(self) -> None:
         """Move a queue to nodes with different clocks, and kill one owner."""
@@ -131,7 +131,7 @@ async def kill_postgres(chaos: Chaos, server: PostgresServer) -> None:
     """Kill PostgreSQL under all nodes, and restart it."""
     await asyncio.to_thread(server.kill)
     await asyncio.to_thread(server.start)
-    await chaos.load.goes_on(patience_s=60)
+    await chaos.load.goes_on()
 
 
 async def cut_off(chaos: Chaos, cut: Cut, node: Node) -> None:
@@ -141,10 +141,10 @@ async def cut_off(chaos: Chaos, cut: Cut, node: Node) -> None:
     cut.cut()
     for queue in mine:
         await asyncio.to_thread(chaos.wait_for_another, queue, node)
-    await chaos.load.goes_on(patience_s=90)
+    await chaos.load.goes_on()
     cut.heal()
     await asyncio.to_thread(wait_until, lambda: chaos.cluster.answers(node), what=f"{node.name} answers")
-    await chaos.load.goes_on(patience_s=60)
+    await chaos.load.goes_on()
 
 
 @asynccontextmanager

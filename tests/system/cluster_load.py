@@ -96,12 +96,12 @@ class Load:
             self._begin(self._stream(await self._client(), queue))
         self._begin(self._ack_late(await self._client()))
 
-    async def drain(self, *, patience_s: float = 60.0) -> None:
+    async def drain(self) -> None:
         """Stop producing, and wait until the queues are empty."""
         self._is_producing = False
         operator = await self._client()
         for queue in self.queues:
-            await until_answered(partial(self._is_empty, operator, queue), f"{queue} is empty", patience_s=patience_s)
+            await until_answered(partial(self._is_empty, operator, queue), f"{queue} is empty")
 
     async def stop(self) -> None:
         """Stop, whatever is left in the queues."""
@@ -114,7 +114,7 @@ class Load:
         if faults:
             raise ExceptionGroup("Clients broke down", faults)
 
-    async def until(self, is_so: Callable[[], bool], *, what: str, patience_s: float = 30.0) -> None:
+    async def until(self, is_so: Callable[[], bool], *, what: str) -> None:
         """Wait for a condition for a limited time; raise at once if a client fails."""
 
         def is_so_or_broken() -> bool:
@@ -123,9 +123,9 @@ class Load:
                     task.result()
             return is_so()
 
-        await until(is_so_or_broken, what, patience_s=patience_s)
+        await until(is_so_or_broken, what)
 
-    async def goes_on(self, *queues: str, acks: int = 30, patience_s: float = 30.0) -> None:
+    async def goes_on(self, *queues: str, acks: int = 30) -> None:
         """Wait until a number of messages enqueued from now on is acked in each queue, by default all queues."""
         begun = _now()
 
@@ -134,7 +134,7 @@ class Load:
             done = [ack.queue for ack in self.log.acked if ack.outcome == "done" and (ack.queue, ack.id) in new]
             return all(done.count(queue) >= acks for queue in queues or self.queues)
 
-        await self.until(is_so, what=f"{queues or self.queues} go on", patience_s=patience_s)
+        await self.until(is_so, what=f"{queues or self.queues} go on")
 
     async def move(self, queue: str, node: str) -> None:
         """Move a queue to a node."""

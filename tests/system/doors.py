@@ -14,6 +14,7 @@ from websockets.exceptions import InvalidStatus
 from fairlane.verbs.table import METHODS as VERB_BY_METHOD
 from fairlane.verbs.table import VERBS
 from fairlane.wire.grpc import admin_pb2, batches_pb2, broker_pb2
+from tests.kit.waiting import PATIENCE_S
 
 from .grpc_process import GrpcServer
 from .server_process import HttpAnswer, ServerProcess
@@ -118,7 +119,7 @@ class GrpcInterface:
         call: Any = self._channel.unary_unary(f"/{method.containing_service.full_name}/{method.name}")
         metadata = tuple(bearer(key).items())
         try:
-            data = call(message.SerializeToString(), metadata=metadata, timeout=30)
+            data = call(message.SerializeToString(), metadata=metadata, timeout=PATIENCE_S)
         except grpc.RpcError as refused:
             error: Any = refused
             return Outcome(dict(error.trailing_metadata())["fairlane-code"], error.code().name)

@@ -16,6 +16,8 @@ import httpx
 import msgspec
 from websockets.sync.client import ClientConnection, connect
 
+from tests.kit.waiting import PATIENCE_S
+
 HttpClient = httpx.Client
 HttpAnswer = httpx.Response
 ROOT = Path(__file__).parents[2]
@@ -59,7 +61,7 @@ class ServerProcess:
         assert self.process is not None
         assert self.process.stdout is not None
         self.process.stdout.close()
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=PATIENCE_S)
 
     def kill(self) -> None:
         """Kill the process."""
@@ -68,7 +70,7 @@ class ServerProcess:
 
     def http(self, **options: Any) -> httpx.Client:
         """Return an HTTP client."""
-        return httpx.Client(base_url=f"{self.scheme}://{self.address}/v1", timeout=30, **options)
+        return httpx.Client(base_url=f"{self.scheme}://{self.address}/v1", timeout=PATIENCE_S, **options)
 
     def stream(self, **options: Any) -> Stream:
         """Return a stream connection."""
@@ -132,7 +134,7 @@ class Stream:
         """Return the next frame."""
         if self._frames:
             return self._frames.pop(0)
-        data = self.socket.recv(timeout=30)
+        data = self.socket.recv(timeout=PATIENCE_S)
         assert isinstance(data, bytes)
         frame: list[Any] = msgspec.msgpack.decode(data)
         return frame

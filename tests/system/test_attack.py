@@ -19,7 +19,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedServer]
         yield target
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.number)
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_an_attack_harms_no_other_tenant(target: AttackedServer, attack: Attack) -> None:
     """The attack is refused or has no effect on others, and the server's memory does not double.
 

@@ -12,13 +12,20 @@ from tests.kit.servers.stores import PostgresServer, S3Server
 from .broker_audit import Auditor
 from .broker_lives import Lives, audit_what_is_left
 
-KILLS = {"rocksdb": 25, "postgres": 12, "s3": 8}
+KILLS = {"rocksdb": 8, "postgres": 4, "s3": 4}
+MANY = 50
 KILLS_WHILE_OPENING = 4
 
 
 @pytest.fixture(params=list(KILLS))
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(params=["a few", pytest.param("many", marks=pytest.mark.long)])
+def kills(kind: str, request: pytest.FixtureRequest) -> int:
+    """How often a broker is killed under load."""
+    return MANY if request.param == "many" else KILLS[kind]
 
 
 @pytest.fixture
@@ -32,10 +39,9 @@ def store(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     return str(tmp_path / "store")
 
 
-def test_a_broker_killed_under_load_keeps_its_word(kind: str, store: str, tmp_path: Path) -> None:
+def test_a_broker_killed_under_load_keeps_its_word(kind: str, kills: int, store: str, tmp_path: Path) -> None:
     """Over many kills under load, and some while opening, nothing answered is lost, undone, or done by a stale
     lease."""
-    kills = KILLS[kind]
     lives = Lives(tmp_path, seed=3, store=store)
     for kill in range(1, kills + 1):
         lives.live()

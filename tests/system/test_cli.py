@@ -30,7 +30,12 @@ def environment(**more: str) -> dict[str, str]:
 def fairlane(*arguments: str, feed: bytes = b"", code: int = 0, **more: str) -> str:
     """Run a command that must end with an exit code, and return its output."""
     result = subprocess.run(
-        [*FAIRLANE, *arguments], input=feed, capture_output=True, timeout=60, check=False, env=environment(**more)
+        [*FAIRLANE, *arguments],
+        input=feed,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+        env=environment(**more),
     )
     assert result.returncode == code, (result.stdout, result.stderr)
     assert b"Traceback" not in result.stderr
@@ -42,7 +47,13 @@ def in_shell(script: str, cwd: Path, **more: str) -> str:
     command = " ".join(FAIRLANE)
     text = f'fairlane() {{ {command} "$@"; }}\n{script}'
     result = subprocess.run(
-        ["bash", "-c", text], capture_output=True, text=True, timeout=60, check=False, cwd=cwd, env=environment(**more)
+        ["bash", "-c", text],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+        cwd=cwd,
+        env=environment(**more),
     )
     assert result.returncode == 0, (result.stdout, result.stderr)
     return result.stdout
@@ -72,7 +83,7 @@ def serving(data: Path, *options: str) -> Iterator[str]:
         finally:
             process.send_signal(signal.SIGTERM)
             told.read()
-            assert process.wait(30) == 0
+            assert process.wait(PATIENCE_S) == 0
 
 
 @pytest.fixture
@@ -187,7 +198,7 @@ def test_lines_go_as_they_come(server: str) -> None:
         process.stdin.write(b"first\n")
         process.stdin.flush()
         assert fairlane("consume", "orders", "--count", "1", "--follow", FAIRLANE_SERVER=server) == "first\n"
-        out, _ = process.communicate(b"second", timeout=30)
+        out, _ = process.communicate(b"second", timeout=PATIENCE_S)
     assert out == b"Enqueued 2 messages.\n"
 
 
@@ -254,7 +265,9 @@ def test_tables_on_a_terminal(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     try:
         command = [*FAIRLANE, *on, "queue", "list"]
-        subprocess.run(command, stdout=theirs, timeout=60, check=True, env=environment(TERM="xterm", COLUMNS="100"))
+        subprocess.run(
+            command, stdout=theirs, timeout=PATIENCE_S, check=True, env=environment(TERM="xterm", COLUMNS="100")
+        )
         out = os.read(ours, 65_536).decode()
     finally:
         os.close(ours)

@@ -20,7 +20,7 @@ from fairlane.errors import (
 )
 from tests.unit.client.serving import ServerProcess, free_port
 
-QUICK = Retries(patience_s=30.0, first_s=0.01, longest_s=0.1)
+QUICK = Retries(patience_s=60.0, first_s=0.01, longest_s=0.1)
 HASTY = Retries(patience_s=0.05, first_s=0.01)
 
 

@@ -14,6 +14,7 @@ from fairlane.client.transport.grpc import GrpcTransport
 from fairlane.client.transport.http import HttpTransport
 from tests.kit.servers.nodes import Cluster, Node
 from tests.kit.servers.stores import PostgresServer
+from tests.kit.waiting import PATIENCE_S
 
 KINDS = ("websocket", "http", "grpc")
 FLAGS = ("--heartbeat-timeout-ms", "3000", "--grpc-port", "0")
@@ -58,7 +59,7 @@ def test_any_node_will_do(cluster: Cluster, kind: str) -> None:
             view = await client.queue(kind)
             assert (view.waiting, view.leased) == (0, 0)
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,4 +84,4 @@ def test_a_stream_goes_on_when_its_queue_moves(cluster: Cluster, kind: str) -> N
                 await before.ack()
                 await after.ack()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit.damage.base import Answered, make_base
 from tests.kit.damage.kinds import KINDS
-from tests.kit.damage.trial import SEEDS, random_trial, trial
+from tests.kit.damage.trial import SEEDS, Outcome, random_trial, trial
 
 _SEEDS_QUICK = 40
 
@@ -22,26 +22,32 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answered]:
     return folder, make_base(folder)
 
 
+@pytest.fixture(scope="module")
+def outcomes(base: tuple[Path, Answered], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """Try all known kinds of damage."""
+    work = tmp_path_factory.mktemp("damaged")
+    return {kind: trial(*base, work, kind, damage) for kind, damage in KINDS.items()}
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_known_kind_of_damage_is_loud_or_harmless(base: tuple[Path, Answered], tmp_path: Path, kind: str) -> None:
+def test_a_known_kind_of_damage_is_loud_or_harmless(outcomes: dict[str, Outcome], kind: str) -> None:
     """A store with this damage is refused, or has everything that was answered."""
-    outcome = trial(*base, tmp_path, kind, KINDS[kind])
-    assert not outcome.is_silent, outcome
+    assert not outcomes[kind].is_silent, outcomes[kind]
 
 
 @pytest.mark.parametrize("kind", ["none", "log: garbage after the end", "log: zeros after the end"])
-def test_what_is_no_damage_is_not_refused(base: tuple[Path, Answered], tmp_path: Path, kind: str) -> None:
+def test_what_is_no_damage_is_not_refused(outcomes: dict[str, Outcome], kind: str) -> None:
     """A store that lost nothing starts."""
-    assert trial(*base, tmp_path, kind, KINDS[kind]).result == "started, nothing lost"
+    assert outcomes[kind].result == "started, nothing lost"
 
 
 _LOSSES = [kind for kind in KINDS if kind.startswith("log: ") and not kind.endswith("after the end")]
 
 
 @pytest.mark.parametrize("kind", [*_LOSSES, "folder rocksdb gone", "CURRENT and log gone", "high-water mark: gone"])
-def test_lost_commits_are_refused(base: tuple[Path, Answered], tmp_path: Path, kind: str) -> None:
+def test_lost_commits_are_refused(outcomes: dict[str, Outcome], kind: str) -> None:
     """A store that lost commits is refused as damaged, and so is one that lost what would show it."""
-    assert trial(*base, tmp_path, kind, KINDS[kind]).result == "refused (store_damaged)"
+    assert outcomes[kind].result == "refused (store_damaged)"
 
 
 def test_a_server_with_a_damaged_store_does_not_start_until_it_is_repaired(

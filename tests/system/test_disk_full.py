@@ -19,7 +19,7 @@ from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.threads import Broker
 from fairlane.errors import FairlaneError, StoreFailed, StoreFull
 from fairlane.model.message import Delivery, NewMessage
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 DISK_BYTES = 24 << 20
 PAYLOAD_BYTES = 20_000
@@ -274,7 +274,7 @@ def test_a_store_that_opens_but_takes_nothing_does_not_hang_the_broker() -> None
     is_pestered = store.is_pestered.wait(1)
     caller = threading.Thread(target=ask, daemon=True)
     caller.start()
-    caller.join(5)
+    caller.join(PATIENCE_S)
     is_hung = caller.is_alive()
     store.is_stuck = False
     caller.join()

@@ -18,6 +18,7 @@ import pytest
 from fairlane.wire.grpc import admin_pb2 as admin
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.grpc import types_pb2
+from tests.kit.waiting import PATIENCE_S
 
 from .grpc_process import GrpcServer, serving
 from .server_process import ROOT
@@ -165,7 +166,7 @@ def test_what_is_no_grpc_hurts_nobody(server: GrpcServer) -> None:
             connection.sendall(rubbish)
             connection.shutdown(socket.SHUT_WR)
             with ThreadPoolExecutor(1) as reading:
-                reading.submit(_read_all, connection).result(timeout=30)
+                reading.submit(_read_all, connection).result(timeout=PATIENCE_S)
     with server.called() as (brokers, _):
         assert brokers.Enqueue(batch(1)).results[0].id
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.waiting import PATIENCE_S
+
 from .server_process import ServerProcess, serving
 
 MIB = 1024 * 1024
@@ -19,7 +21,7 @@ MIB = 1024 * 1024
 def head_of_answer(server: ServerProcess, head: str, body: bytes = b"") -> bytes:
     """Send a request and return the answer up to the end of the connection."""
     host, _, port = server.address.partition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
         connection.sendall(
             f"POST /v1/queue/enqueue?queue=orders HTTP/1.1\r\nHost: localhost\r\n{head}\r\n\r\n".encode()
         )

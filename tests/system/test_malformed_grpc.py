@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from fairlane.wire.grpc import admin_pb2, broker_pb2
+from tests.kit.waiting import PATIENCE_S
 
 from .doors import METHODS
 from .grpc_process import GrpcServer, serving
@@ -50,7 +51,7 @@ def channel(server: GrpcServer) -> Iterator[grpc.Channel]:
 def refusal(call: Any, *arguments: Any, **options: Any) -> Any:
     """Return how a call is refused."""
     with pytest.raises(grpc.RpcError) as refused:
-        call(*arguments, timeout=30, **options)
+        call(*arguments, timeout=PATIENCE_S, **options)
     return refused.value
 
 
@@ -94,7 +95,7 @@ def test_too_large_a_request_is_refused(server: GrpcServer, channel: grpc.Channe
     assert refused.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     consume: Any = channel.stream_stream("/fairlane.v1.Broker/Consume")
     with pytest.raises(grpc.RpcError) as ended:
-        next(consume(iter([bytes(BODY_BYTES_MAX + 1)]), timeout=30))
+        next(consume(iter([bytes(BODY_BYTES_MAX + 1)]), timeout=PATIENCE_S))
     assert ended.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert resident_bytes(server) - before < 30_000_000
 
@@ -131,7 +132,7 @@ def test_a_consumer_that_makes_no_sense_is_refused(channel: grpc.Channel, messag
     """A stream that does not begin or go on as it should ends with an invalid argument, and holds nothing."""
     consume: Any = channel.stream_stream("/fairlane.v1.Broker/Consume")
     with pytest.raises(grpc.RpcError) as ended:
-        next(consume(iter(messages), timeout=30))
+        next(consume(iter(messages), timeout=PATIENCE_S))
     assert ended.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 

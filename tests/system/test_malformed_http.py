@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fairlane.verbs.table import VERBS
+from tests.kit.waiting import PATIENCE_S
 
 from .server_process import HttpClient, ServerProcess, resident_bytes, serving
 
@@ -53,7 +54,7 @@ def said(server: ServerProcess, *parts: bytes, is_all: bool = True) -> bytes:
     """Return all that the server answers to bytes until it hangs up, or we do because that was all."""
     host, port = server.address.rsplit(":", 1)
     answer = b""
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
         try:
             for part in parts:
                 connection.sendall(part)

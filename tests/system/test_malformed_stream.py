@@ -10,6 +10,8 @@ import msgspec
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from tests.kit.waiting import PATIENCE_S
+
 from .server_process import ServerProcess, Stream, resident_bytes, serving
 
 BODY_BYTES_MAX = 200_000
@@ -109,7 +111,7 @@ def test_a_fragmented_message_is_bounded_too(server: ServerProcess) -> None:
     before = resident_bytes(server)
     rest_of_fragment = b"\xff" + (65_536).to_bytes(8) + bytes(4 + 65_536)  # masked with zeros
     host, port = server.address.split(":")
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
         connection.sendall(HANDSHAKE)
         with connection.makefile("rb") as answers:
             assert answers.readline().startswith(b"HTTP/1.1 101 ")

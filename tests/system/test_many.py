@@ -18,6 +18,8 @@ import msgspec
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
+from tests.kit.waiting import PATIENCE_S
+
 from .server_process import ROOT, ServerProcess, resident_bytes, serving
 
 WAITERS = 1_000
@@ -107,7 +109,7 @@ async def everybody_gets_one(server: ServerProcess, leases: list[Any], ask: Any,
     await until_waiting(ask, stats, len(leases))
     for at in range(0, len(leases), 100):
         await ask(enqueue, queue="orders", messages=[{"fairness_key": f"tenant-{at % 7}"}] * 100)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         answers = await asyncio.gather(*waiting)
     assert {len(answer["deliveries"]) for answer in answers} == {1}
     assert len({answer["deliveries"][0]["id"] for answer in answers}) == len(leases)
@@ -165,7 +167,7 @@ def test_five_hundred_connections_work_at_once(server: ServerProcess) -> None:
             ]
             jobs = [work(each.post, ("queue/enqueue", "queue/dequeue", "queue/ack")) for each in http]
             jobs += [work(each.post, ("enqueue", "lease", "ack")) for each in streams]
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 await asyncio.gather(*jobs)
             assert (await http[0].post("queue/stats", queue="orders"))["size"] == 0
 
@@ -213,7 +215,7 @@ def test_answers_are_not_built_while_the_client_does_not_read(server: ServerProc
         assert resident_bytes(server) - before < 100 * MEGABYTE
         answered: list[int] = []
         while len(answered) < 100:
-            message = greedy.socket.recv(timeout=30)
+            message = greedy.socket.recv(timeout=PATIENCE_S)
             assert isinstance(message, bytes)
             assert len(message) < 10 * MEGABYTE
             answered += [number for _, number, _ in decode(message)]

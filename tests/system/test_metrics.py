@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
 
-from .server_process import HttpClient, serving
+from .server_process import HttpClient, ServerProcess, serving
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 ROW = re.compile(r"^\| `(fairlane_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
@@ -54,12 +55,20 @@ def families(text: str, parse: Any) -> dict[str, tuple[str, frozenset[str]]]:
     return found
 
 
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server on which every kind of event has happened."""
+    with serving(tmp_path_factory.mktemp("busy") / "data") as server:
+        with server.http() as http:
+            live_a_little(http)
+        yield server
+
+
 @pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
-def test_the_reference_lists_exactly_the_metrics_of_a_server(tmp_path: Path, kind: str) -> None:
+def test_the_reference_lists_exactly_the_metrics_of_a_server(busy: ServerProcess, kind: str) -> None:
     """Names, types and labels match the reference in both formats, as Prometheus' own parsers read them."""
-    with serving(tmp_path / "data") as server, server.http() as http:
-        live_a_little(http)
-        answer = http.get(f"http://{server.address}/metrics", headers={"accept": kind})
+    with busy.http() as http:
+        answer = http.get(f"http://{busy.address}/metrics", headers={"accept": kind})
     assert answer.headers["content-type"].startswith(kind)
     found = families(answer.text, open_metrics if "openmetrics" in kind else prometheus_text)
     assert found == documented()

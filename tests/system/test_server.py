@@ -15,6 +15,8 @@ import msgspec
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from tests.kit.waiting import PATIENCE_S
+
 from .server_process import HttpClient, ServerProcess, Stream, serving
 
 HELLO = base64.b64encode(b"hello").decode()
@@ -74,7 +76,7 @@ def test_a_fragmented_message_keeps_its_order(server: ServerProcess) -> None:
         for number, name in enumerate((b"first" * 1_000, b"second", b"third"), 1):
             call = msgspec.msgpack.encode([0, number, "enqueue", {"queue": "orders", "messages": [{"payload": name}]}])
             stream.socket.send([call[at : at + 700] for at in range(0, len(call), 700)] if number < 3 else call)
-            assert stream.socket.ping().wait(30)
+            assert stream.socket.ping().wait(PATIENCE_S)
         assert sorted(stream.frame()[1] for _ in range(3)) == [1, 2, 3]
         leased = stream.call("lease", queue="orders", count=3)["deliveries"]
         assert [delivery["payload"] for delivery in leased] == [b"first" * 1_000, b"second", b"third"]

@@ -12,6 +12,7 @@ from fairlane.client.transport.grpc import GrpcTransport
 from fairlane.client.transport.http import HttpTransport
 from fairlane.client.transport.websocket import WebSocketTransport
 from fairlane.errors import Disconnected, InvalidArgument, LeaseMismatch
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.client.serving import ServerProcess, free_port
 
 COUNT = 200
@@ -30,7 +31,7 @@ async def scenario(server: ServerProcess, transport: Transport) -> None:
                 acked.add(message.id)
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 while len(acked) < COUNT:
                     message = await anext(stream)
                     assert message.id not in acked

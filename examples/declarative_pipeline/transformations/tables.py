@@ -14,8 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import fairlane.spark.tables.attempts as attempting
 import fairlane.spark.tables.dead_letters as dying
 import fairlane.spark.tables.events as happening
-import fairlane.spark.tables.hourly as using
-import fairlane.spark.tables.hourly as waiting
+from fairlane.spark.tables import hourly
 
 
 def _session() -> SparkSession:
@@ -41,13 +40,13 @@ def attempts() -> DataFrame:
 @dp.materialized_view
 def tenant_usage() -> DataFrame:
     """Return what each tenant used."""
-    return using.tenant_usage(_session().table("attempts"))
+    return hourly.tenant_usage(_session().table("attempts"))
 
 
 @dp.materialized_view
 def latency() -> DataFrame:
     """Return how long messages waited."""
-    return waiting.latency(_session().table("attempts"))
+    return hourly.latency(_session().table("attempts"))
 
 
 @dp.materialized_view

@@ -1,10 +1,11 @@
-"""The clock and the randomness of the machine."""
+"""The clock, the disk and the randomness of the machine."""
 
 from __future__ import annotations
 
 import random
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -29,10 +30,11 @@ class SystemClock:
 
 
 class SystemDisk:
-    """A ``Disk``: the file system that a folder is on."""
+    """A ``Disk``: the file system that the folder of a store is on."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, reclaim: Callable[[], None]) -> None:
         self._folder = folder
+        self.reclaim = reclaim
 
     def free_bytes(self) -> int:
         """Return how many bytes can still be written."""

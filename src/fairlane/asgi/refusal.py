@@ -12,6 +12,9 @@ from fairlane.asgi.queued_request import QueuedRequest
 from fairlane.scheduler import DepartureReason, Refusal, RefusalReason
 
 _MS_A_SECOND = 1_000
+_COMPLETIONS_KEPT = 64
+RETRY_AFTER_LEAST_MS = 1_000
+RETRY_AFTER_MAX_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +89,6 @@ def render_json(_scope: Scope, refused: RefusedRequest) -> ASGIApp:
         await send({"type": "http.response.body", "body": body})
 
     return respond
-
-
-_COMPLETIONS_KEPT = 64
-RETRY_AFTER_LEAST_MS = 1_000
-RETRY_AFTER_MAX_MS = 60_000
 
 
 class CompletionRate:

@@ -55,9 +55,9 @@ def inspect_store(store: Store, extent: Extent, progress: Progress = lambda _don
         ledger, _, _ = _fold(store, extent, end, progress)
     needed = _needed(ledger)
     readable = _readable(store, sorted(needed), progress)
-    unreadable = [
+    unreadable = {  # a message may need two bodies: its own and its workflow state
         (message.queue.name, id_of(message.number)) for number in needed.keys() - readable for message in needed[number]
-    ]
+    }
     return Inspection(
         extent=extent,
         end=end,

@@ -86,9 +86,10 @@ class BrokerTime:
 
     def reach(self, journal_ms: int) -> None:
         """Go on from the end of a journal, if that is later."""
-        ahead_ms = journal_ms - self.now_ms()
+        monotonic_ms = self._clock.monotonic_ms()
+        ahead_ms = journal_ms - self._at(monotonic_ms)
         if ahead_ms > 0:
-            self._offset_ms += ahead_ms
+            self._offset_ms = journal_ms - monotonic_ms  # and nothing of the slew since the last look, which is over
             self._gap_ms = 0
         if ahead_ms > JUMP_MS:
             _log.warning(

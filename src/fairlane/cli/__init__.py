@@ -1,1 +1,1 @@
-"""The command ``fairlane``: thin commands over a door to a broker, on a server or in a folder."""
+"""The command ``fairlane``: thin commands over a broker, on a server or in a folder."""

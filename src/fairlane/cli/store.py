@@ -65,9 +65,10 @@ def repair_command(session: Session, folder: str, *, dry_run: bool, yes: bool) -
     confirm("Repair the store and go on without what is lost?", is_sure=yes)
     with stoppable(), progress("repairing") as bar:
         done = repair_store(folder, is_dry_run=False, progress=bar.set)
+    aside = done.aside or "the folder damaged-N that the interrupted repair made"
     session.answer(
         {**_facts(done.found), "next_sequence": done.next_sequence, "aside": str(done.aside or "")},
-        f"Repaired {folder}. The damaged files are in {done.aside}. The next sequence is {done.next_sequence}.",
+        f"Repaired {folder}. The damaged files are in {aside}. The next sequence is {done.next_sequence}.",
     )
 
 

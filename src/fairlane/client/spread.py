@@ -33,6 +33,10 @@ T = TypeVar("T")
 SPREAD: Final = (Enqueue, Lease, Forward, *SETTLING)
 """What clients ask the partitions themselves. A node asks them everything else."""
 Ask: TypeAlias = Callable[[Asked], Awaitable[Any]]
+FRESH_S: Final = 2.0
+"""How long a split is used without asking again."""
+KEPT_S: Final = 6.0
+"""After this time a split is not used any more."""
 
 
 async def carried_out(plan: Plan[T], ask: Callable[[Piece], Awaitable[Any]]) -> T:
@@ -112,12 +116,6 @@ async def lease_in_turn(asked: Asked, known: Known, turn: int, call: Ask) -> Lea
 
 def _may_pass(error: FairlaneError) -> bool:
     return is_passing(error) or isinstance(error, QueueNotFound)
-
-
-FRESH_S: Final = 2.0
-"""How long a split is used without asking again."""
-KEPT_S: Final = 6.0
-"""After this time a split is not used any more."""
 
 
 class Known:

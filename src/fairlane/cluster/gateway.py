@@ -159,7 +159,7 @@ class ClusterGateway:
         return None if MARK in queue else self.groups.split_of(queue)
 
     def check_whole(self, queue: str) -> None:
-        """Refuse a queue that is split, where only one of its partitions can be meant. Raises QueueSplit if it is."""
+        """Raise QueueSplit if a queue is split, for requests that need a whole queue or one partition."""
         split = self.split_of(queue)
         if split is not None:
             raise split_into(queue, split)

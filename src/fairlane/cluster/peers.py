@@ -150,16 +150,16 @@ class Peers:
         Args:
             address: the address of the node.
             target: the path and the query.
-            headers: what it is told about the caller.
+            headers: what it needs to know about the caller.
 
         Raises:
             QueueMoving: the node can't be reached.
             Disconnected: the answer broke off.
         """
         self._check_secure(address)
-        told = {**headers, FORWARDED.decode(): self._prove(address)}
+        sent = {**headers, FORWARDED.decode(): self._prove(address)}
         client = self._client()
-        request = client.build_request("GET", address + target, headers=told)
+        request = client.build_request("GET", address + target, headers=sent)
         try:
             async with asyncio.timeout(_ANSWER_S):
                 response = await client.send(request, stream=True)

@@ -135,11 +135,12 @@ def _best_gift(gifts: Mapping[str, tuple[float, float]], *, high: float, low: fl
         low: the burden of the taker.
     """
     # The taker must stay below what the giver had. Otherwise the two would only swap places, and the group would be
-    # moved back by the next decision.
+    # moved back by the next decision. The giver must not fall below what the taker had: a group that is a lot to a
+    # small node is little to a large one, and the small node would be further from all others than before.
     gaps = {}
     for name, (less, more) in gifts.items():
         gap = abs((high - less) - (low + more))
-        if low + more < high and gap <= (1 - _GAIN) * (high - low):
+        if low + more < high and high - less >= low and gap <= (1 - _GAIN) * (high - low):
             gaps[name] = gap
     return min(gaps, key=lambda name: (gaps[name], name), default=None)
 

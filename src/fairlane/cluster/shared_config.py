@@ -25,6 +25,7 @@ OWN_PREFIX: Final = "cluster:"
 _OWN: Final = f"Config keys that start with {OWN_PREFIX} are reserved for the cluster; choose another key."
 _CHANGES_MAX: Final = 1_000
 """How many values are changed in one commit of a group."""
+_log = logging.getLogger("fairlane.cluster")
 
 
 class SharedConfig:
@@ -101,9 +102,6 @@ async def apply_config(broker: AsyncBroker, wanted: GroupConfig) -> None:
     pending = iter(changes.items())
     while part := dict(islice(pending, _CHANGES_MAX)):
         await broker.set_config_many(part)
-
-
-_log = logging.getLogger("fairlane.cluster")
 
 
 class GroupConfigs:

@@ -161,8 +161,8 @@ class QueueSchedule(Generic[I]):
         return self.queue is queue and self._made_with == (queue.policy.quantum, queue.policy.strict_priority)
 
     def retire(self, now_ms: int) -> None:
-        """Empty the kernel for good: messages that wait leave it, and the gates of throttles that queues share."""
-        self.cancel(self.kernel.waiting_items(), now_ms)
+        """Empty the kernel for good: messages that wait leave it, and it leaves the throttles that queues share."""
+        self.kernel.retire(now_ms)
         self.moves.leave(self)
         self.next_at = None
 

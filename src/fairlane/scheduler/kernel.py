@@ -260,6 +260,13 @@ class Kernel(Generic[I]):
         self._withdraw(item)
         return True
 
+    def retire(self, now_ms: int) -> None:
+        """Remove all items for good, and leave the throttles to the kernels that share them. Not to be used again."""
+        for item in self.waiting_items():
+            self.cancel(item, now_ms)
+        self._parking.close()
+        self._keys.leave_throttles()
+
     def victim(self, item: I, policy: Backpressure, *, key: Key | None = None) -> I | None:
         """Return the item that would be dropped for another: one of ``key``, or with None one of the longest key.
 

@@ -224,6 +224,12 @@ class Keys:
                 del self._portions[portion.bucket.name]
                 self._throttles.leave(portion, self.now_ms)
 
+    def leave_throttles(self) -> None:
+        """Undo ``_join`` for all throttles of a kernel that is not used again."""
+        for portion in self._portions.values():
+            self._throttles.leave(portion, self.now_ms)
+        self._portions = {}
+
     def refresh(self, node: KeyNode) -> None:
         """Bring the readiness of a node, and of the nodes above it, in line with what it holds."""
         parent = node.parent

@@ -95,6 +95,12 @@ class Parking:
         self.stocked[gate] = None
         return gate.portion.name
 
+    def close(self) -> None:
+        """Watch no bucket any more, because the kernel has no items and gets none."""
+        for bucket in self._gates:
+            bucket.watchers.pop(self, None)
+        self._gates = {}
+
     def _open(self, gate: Gate, now_ms: int) -> bool:
         bucket, portion = gate.bucket, gate.portion
         tokens = 0

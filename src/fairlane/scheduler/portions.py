@@ -126,7 +126,7 @@ class Portion:
         self.bucket.refill(now_ms)
         division = self.bucket.division
         if division is not None and self in division.members:
-            division.weight += weight - self.weight
+            division.reweigh(self, weight)
         self.weight = weight
 
     def share(self) -> float | None:
@@ -183,6 +183,13 @@ class Division:
             self.restart()  # a single member needs no order
         else:
             self.deal()
+
+    def reweigh(self, portion: Portion, weight: int) -> None:
+        """Charge what a member holds by its new weight, by which it would be given back."""
+        portion.tag += portion.held * (_UNIT // weight - _UNIT // portion.weight)
+        self.weight += weight - portion.weight
+        if portion.listed is not None:
+            self._list(portion)
 
     def take(self, portion: Portion, count: int) -> None:
         """Record that a member has taken tokens: those dealt to it, then free ones."""

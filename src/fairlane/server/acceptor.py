@@ -1,7 +1,7 @@
 """Accepts connections, as many as the limits and the file descriptors of the process allow.
 
-The server accepts by itself, and not by ``loop.create_server``, because only so it knows a connection before its TLS
-handshake: silent ones are counted, bounded and closed like all others.
+The server accepts connections itself, because ``loop.create_server`` reports one only after its TLS handshake. So
+connections that never complete it are counted, bounded and closed like all others.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from fairlane.server.interfaces.http_connection import HttpConnection
 
 ACCEPTED_MAX: Final = 16
-"""Connections that are accepted at once. A connection that has to go for another one is gone only in the next pass of
-the event loop, so this is also how many descriptors of the reserve may be in use for a moment."""
+"""Connections that are accepted at once. The event loop closes a displaced connection only in its next pass, so as many
+descriptors of the reserve may be in use for a moment."""
 REFUSED_MAX: Final = 16
-"""Refused connections that stay open so that their clients can read why; these are descriptors of the reserve, too."""
+"""Refused connections that stay open so that their clients can read why. They use descriptors of the reserve, too."""
 _LAST_WORD_S: Final = 1.0
 _READ_BYTES: Final = 65_536
 _PAUSE_S: Final = 0.1
 """How long the server accepts nothing when the operating system has no descriptor left."""
+_LOG_EVERY_S: Final = 10.0
 _EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 _log = logging.getLogger("fairlane.server")
 
@@ -84,6 +85,7 @@ class Acceptor:
         self._openings: set[asyncio.Task[None]] = set()
         self._refused: dict[socket.socket, asyncio.TimerHandle] = {}
         self._resuming: asyncio.TimerHandle | None = None
+        self._logged_s = -_LOG_EVERY_S
 
     def start(self) -> None:
         """Accept from now on."""
@@ -115,12 +117,15 @@ class Acceptor:
             self._open(accepted, str(address[0]))
 
     def _pause(self, error: OSError) -> None:
-        """Accept nothing for a moment: the connection stays in the listener's backlog, and would be reported again."""
-        if error.errno in _EXHAUSTED:
+        """Accept nothing for a moment: the connection stays in the listener's backlog, which would report it again."""
+        is_exhausted = error.errno in _EXHAUSTED
+        if is_exhausted:
             self._connections.closed["descriptors"] += 1
-            _log.warning("The server accepts no connections for a moment: %s.", error.strerror)
-        else:
-            _log.error("The server could not accept a connection.", exc_info=error)
+        now_s = self._loop.time()
+        if now_s - self._logged_s >= _LOG_EVERY_S:
+            self._logged_s = now_s
+            level, trace = (logging.WARNING, None) if is_exhausted else (logging.ERROR, error)
+            _log.log(level, "The server accepts no connections for a moment: %s.", error.strerror, exc_info=trace)
         self._loop.remove_reader(self._listener.fileno())
         self._resuming = self._loop.call_later(_PAUSE_S, self.start)
 
@@ -132,7 +137,7 @@ class Acceptor:
             self._refuse(accepted)
             return
         protocol = self._create()
-        protocol.attend(connection, self._connections)
+        protocol.count_in(connection, self._connections)
         opening = self._loop.create_task(self._hand_over(accepted, protocol))
         connection.close = opening.cancel
         self._openings.add(opening)
@@ -173,9 +178,9 @@ class Acceptor:
                 lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=self._handshake_s
             )
         except (OSError, asyncio.CancelledError) as error:  # it broke off, speaks no TLS, or took too long
-            protocol.dismiss(is_late=isinstance(error, ConnectionAbortedError))
+            protocol.count_out(is_late=isinstance(error, ConnectionAbortedError))
             accepted.close()
         except BaseException:
-            protocol.dismiss()
+            protocol.count_out()
             accepted.close()
             raise

@@ -1,12 +1,12 @@
-"""The open connections of a server: how many, whose they are, and which one has to go when there are too many.
+"""The open connections of a server: whom each counts against, and which one is closed when there are too many.
 
-A connection is *unknown* until a request on it is accepted, and counts against the address it comes from. With the
-first such request it counts against the API key of the caller instead, so that clients behind one proxy don't share a
-limit. While authentication is disabled it goes on counting against its address.
+A connection is *unknown* until the server accepts a request on it, and counts against the address it comes from. From
+that request on it counts against the API key of the caller, so that clients behind one proxy don't share a limit. While
+authentication is disabled it keeps counting against its address.
 
-A new connection over a limit takes the place of the oldest unknown one. So a client that opens connections and sends
-nothing only displaces its own, and a client with an API key gets in whatever happens. Known connections are never
-displaced; where all are known, the new one is refused.
+A new connection over a limit displaces the oldest unknown one. So a client that opens connections and sends nothing
+displaces only its own, and a client with an API key can always connect. Known connections are never displaced; if all
+are known, the server refuses the new one.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ class OpenConnection:
 
     Attributes:
         address: the address it comes from.
+        holder: what it counts against now: a block of addresses, or an API key.
         api_key: the id of the API key it counts against; None while authentication is disabled, and empty as long as
             the connection is unknown.
-        close: closes it without an answer; does nothing as long as it is not open yet.
+        close: closes it without an answer; does nothing before the server has begun to serve it.
+        is_open: whether it is still counted.
     """
 
     address: str

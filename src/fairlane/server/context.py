@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+from weakref import WeakValueDictionary
 
 from fairlane.broker.waiting.room import Room
 from fairlane.errors import Closed, FairlaneError, Forbidden, InternalError, RateLimited, Unauthenticated
@@ -76,6 +77,7 @@ class ServerContext:
         self.waiters = CallerWaits(self.limits.waiters_per_caller_max)
         """What each caller waits for."""
         self._room = Room(self.limits.unread_total_bytes_max)
+        self._rooms: WeakValueDictionary[str, Room] = WeakValueDictionary()  # by API key; connections keep them
         self.tally = CallCounts()
         self.metrics = Metrics(
             observed,
@@ -217,12 +219,10 @@ class ServerContext:
         return leased
 
     def refusal(self, name: str, error: BaseException) -> FairlaneError:
-        """Return the error that a caller sees when a call failed, and count it. Our own bugs are logged as such."""
-        refusal = self._explained(name, error)
-        if refusal is not error and not isinstance(error, FairlaneError):
+        """Return the error that a caller sees when a call failed. Our bugs are logged, and shown without details."""
+        if not isinstance(error, FairlaneError):
             _log.error("Unexpected error in %s.", name, exc_info=error)
-        self.tally.errors[refusal.code] += 1
-        return refusal
+        return self._explained(name, error)
 
     def explained(self, error: FairlaneError) -> FairlaneError:
         """Return an error as callers see it; see ``Gateway.explained``."""
@@ -231,12 +231,6 @@ class ServerContext:
     def _explained(self, name: str, error: BaseException) -> FairlaneError:
         if isinstance(error, FairlaneError):
             return self.explained(error)
-        return InternalError(f"The server failed to answer {name}: {type(error).__name__}.")
-
-    @staticmethod
-    def fault(name: str, error: BaseException) -> InternalError:
-        """Log a bug of ours, and return it as an error that says no more than a caller should know."""
-        _log.error("Unexpected error in %s.", name, exc_info=error)
         return InternalError(f"The server failed to answer {name}: {type(error).__name__}.")
 
     def give_back(self, caller: Caller, leased: LeasedMessages) -> None:
@@ -264,10 +258,12 @@ class ServerContext:
         if len(headers) != len(scope["headers"]):
             check_host_once(scope["headers"])
         connection: OpenConnection | None = scope.get(SCOPE_KEY)
-        if connection is not None and connection.api_key:  # failures of others at its address don't concern it
-            caller = self.api_keys.caller(headers.get(b"authorization"))
-        elif self.api_keys.is_required:
-            caller = self.authenticated(headers.get(b"authorization"), address_of(scope))
+        if self.api_keys.is_required:
+            try:
+                caller = self.api_keys.caller(headers.get(b"authorization"))
+            except Unauthenticated as error:
+                self.count_failure(address_of(scope), error)
+                raise
         else:
             if b"origin" in headers or headers.get(b"host", "") not in self._known_hosts:
                 check_origin(headers, scope.get("scheme", "http"), self.hosts)
@@ -278,36 +274,28 @@ class ServerContext:
             self.connections.claim(connection, caller)
         return caller
 
-    def authenticated(self, authorization: str | None, address: str | None) -> Caller:
-        """Return the caller with an API key.
+    def count_failure(self, address: str | None, error: Unauthenticated) -> None:
+        """Count a request without a valid API key against its address.
+
+        Only the request itself is refused. Others from the address may come through the same proxy, so a valid API key
+        is served whatever the count is.
 
         Raises:
-            Unauthenticated: there is none, or it is not valid.
-            RateLimited: it is not valid either, like too many before it from the same address.
+            RateLimited: there were too many such requests from the address.
         """
-        try:
-            # Whoever has a valid key is served whatever others at the same address do: it may be that of a proxy.
-            return self.api_keys.caller(authorization)
-        except Unauthenticated as error:
-            holder = block_of(address)
-            retry_after_ms = self.failures.retry_after_ms(holder)
-            if retry_after_ms is None:
-                self.failures.allows(holder)
-                raise
-            self.tally.errors[RateLimited.code] += 1
-            most = self.limits.auth_failures_per_second
-            cause = f"Too many requests from this address had no valid API key; auth_failures_per_second is {most}."
-            raise RateLimited(cause, retry_after_ms=retry_after_ms) from error
+        holder = block_of(address)
+        retry_after_ms = self.failures.retry_after_ms(holder)
+        if retry_after_ms is None:
+            self.failures.allows(holder)
+            return
+        most = self.limits.auth_failures_per_second
+        cause = f"Too many requests from this address had no valid API key; auth_failures_per_second is {most}."
+        raise RateLimited(cause, retry_after_ms=retry_after_ms) from error
 
     def admit(self, caller: Caller, address: str | None) -> None:
         """Count a request of a caller. Raises RateLimited if the caller makes requests too often."""
-        if self.rates is None:
-            return
-        try:
-            self.rates.check(caller.id or address or "")
-        except FairlaneError as error:
-            self.tally.errors[error.code] += 1
-            raise
+        if self.rates is not None:
+            self.rates.check(caller.id or block_of(address))
 
     def check_before_reading(self, verb: Verb, caller: Caller) -> None:
         """Refuse a caller that has no right to any request of a verb, before one is read or decoded.
@@ -319,14 +307,22 @@ class ServerContext:
             return
         try:
             check_before_reading(verb, caller)
-        except Forbidden as error:
+        except Forbidden:
             self.tally.calls[verb.name] += 1
-            self.tally.errors[error.code] += 1
             raise
 
-    def room(self) -> Room:
-        """Return the room of a new connection, for what it is sent and has not read."""
-        return Room(self.limits.unread_bytes_max, shared=self._room)
+    def room(self, caller: Caller) -> Room:
+        """Return the room of a new connection, for what it is sent and has not read.
+
+        All connections of an API key share half of what all connections have, so that one tenant that reads nothing
+        does not keep large answers from the others.
+        """
+        shared: Room | None = self._room
+        if caller.id is not None:
+            shared = self._rooms.get(caller.id)
+            if shared is None:
+                shared = self._rooms[caller.id] = Room(self.limits.unread_total_bytes_max // 2, shared=self._room)
+        return Room(self.limits.unread_bytes_max, shared=shared)
 
     def check_open(self) -> None:
         """Raise Closed for new work while the server shuts down."""

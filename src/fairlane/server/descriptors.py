@@ -23,7 +23,7 @@ _log = logging.getLogger("fairlane.server")
 
 
 def raise_limit(wanted: int) -> int | None:
-    """Raise the soft limit to a number of descriptors, or as far as possible, and return it; None if there is none."""
+    """Raise the soft limit to a number of descriptors, or as far as possible, and return it; None for no limit."""
     if sys.platform == "win32":
         return None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -31,9 +31,13 @@ def raise_limit(wanted: int) -> int | None:
         return None
     if soft < wanted and soft != hard:
         new = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (new, hard))
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (new, hard))
+        except (OSError, ValueError) as error:  # some systems allow less than the hard limit says
+            _log.warning("The limit of open files stays at %d, because it can't be raised to %d: %s.", soft, new, error)
+            return soft
         _log.info("Raised the limit of open files from %d to %d.", soft, new)
-        soft = new
+        return new
     return soft
 
 

@@ -37,14 +37,15 @@ def decoded(decode: Callable[[Any], T], data: bytes | msgspec.Raw, name: str) ->
     try:
         return decode(data)
     except msgspec.ValidationError as error:
-        raise InvalidArgument(_told(name, str(error))) from error
+        raise InvalidArgument(_explanation(name, str(error))) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"The request of {name} can't be read: {error}.") from error
+        raise InvalidArgument(f"Invalid {name} request: it can't be decoded: {error}.") from error
     except RecursionError as error:
-        raise InvalidArgument(f"The request of {name} is nested too deeply.") from error
+        raise InvalidArgument(f"Invalid {name} request: it is nested too deeply.") from error
 
 
-def _told(name: str, fault: str) -> str:
+def _explanation(name: str, fault: str) -> str:
+    """Return what is wrong with a request, from the message of msgspec."""
     path = _PATH.search(fault)
     field = "" if path is None else path.group(1).lstrip(".")
     shape = SHAPES.get(name)
@@ -54,5 +55,5 @@ def _told(name: str, fault: str) -> str:
         return f"{field} has more than {too_long[1]} items." if limit is None else excess(field, limit)
     question = suggestion(shape, fault, field) if shape is not None else ""
     if path is None:
-        return f"The request of {name} is not as it should be: {fault}.{question}"
-    return f"In the request of {name}, at {field}: {fault[: path.start()]}.{question}"
+        return f"Invalid {name} request: {fault}.{question}"
+    return f"Invalid {name} request: {fault[: path.start()]} at {field}.{question}"

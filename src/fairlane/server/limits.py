@@ -24,7 +24,7 @@ class CallLimits:
         json_body_bytes_max: bytes in one HTTP request in JSON, which takes longer to decode than msgpack.
         unread_bytes_max: bytes of payload that one connection may have been sent and not read; no more messages are
             leased for it then, and large answers are refused.
-        unread_total_bytes_max: the same for all connections together.
+        unread_total_bytes_max: the same for all connections together; those of one API key may have half of it.
         calls_max: calls in flight on one connection of the stream; more are not read until one is answered.
         connections_max: open connections over HTTP and the stream, and as many again over gRPC.
         connections_per_address_max: of these, connections from one address that have shown no API key.
@@ -36,14 +36,14 @@ class CallLimits:
         body_timeout_ms: how often the rate of a body is checked; a body without progress ends after this time.
         body_bytes_per_second_min: the lowest rate at which a body may arrive.
         handshake_timeout_ms: how long a TLS handshake may take.
-        auth_failures_per_second: requests without a valid API key that are answered per second for one address, and ten
-            times as many at once. Beyond that its requests on new connections are refused before the key is looked up.
+        auth_failures_per_second: requests from one address without a valid API key that are refused as such per second,
+            and ten times as many at once. Further ones are refused as too many, and not logged.
         refusals_logged_per_second: refused requests of one address that are logged per second, and ten times as many at
             once. Others are counted and summed up.
         idle_timeout_ms: how long a connection may be open between two requests.
         wait_ms_max: how long a request over HTTP or gRPC may wait for messages or capacity.
         requests_per_second: requests that one caller may make per second, counted by its API key, or by its address
-            where authentication is disabled. None for no limit.
+            where authentication is disabled; an IPv6 address counts with its /64 network. None for no limit.
         requests_burst: requests that it may make at once; by default those of one second.
     """
 
@@ -82,7 +82,7 @@ class CallLimits:
         """Return the error of a caller whose answer has no room beside what is not read yet."""
         return TooMuchUnread(
             f"Too much is not read yet: unread_bytes_max is {self.unread_bytes_max} for a connection, "
-            f"unread_total_bytes_max is {self.unread_total_bytes_max} for all.",
+            f"unread_total_bytes_max is {self.unread_total_bytes_max} for all, and half of it for one API key.",
             retry_after_ms=_RETRY_AFTER_MS,
         )
 
@@ -92,5 +92,6 @@ class CallLimits:
         Raises:
             InvalidArgument: its ``wait_ms`` is greater than ``wait_ms_max``.
         """
-        if getattr(request, "wait_ms", 0) > self.wait_ms_max:
-            raise InvalidArgument(f"wait_ms is at most {self.wait_ms_max}, not {request.wait_ms}.")  # type: ignore[attr-defined]  # it has one
+        wait_ms: int = getattr(request, "wait_ms", 0)
+        if wait_ms > self.wait_ms_max:
+            raise InvalidArgument(f"wait_ms is at most {self.wait_ms_max}, not {wait_ms}.")

@@ -1,4 +1,4 @@
-"""The log of refused requests: who was refused, where and why, and bounded whatever callers do.
+"""The log of refused requests: which caller was refused, and why. Its size is bounded, whatever callers send.
 
 Each address may cause a few lines per second, and all addresses together ten times as many. Further refusals are
 counted, and every ten seconds one line for each address says how many there were. So a flood of bad requests can

@@ -219,7 +219,7 @@ def _hosts_of(settings: ServerSettings) -> frozenset[str] | None:
     hosts = _LOOPBACK_NAMES | named | {settings.host.lower()}
     if settings.advertise is not None:
         hosts |= {urlsplit(settings.advertise).hostname or ""}
-    if not settings.is_loopback:  # other sites can have no name that is an address
+    if not settings.is_loopback:  # DNS rebinding needs a name, so a request to an address is safe
         hosts |= {ANY_ADDRESS, socket.gethostname().lower()}
     return hosts
 

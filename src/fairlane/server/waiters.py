@@ -1,4 +1,4 @@
-"""How much each caller waits: long polls, channels and subscriptions, bounded for each caller.
+"""What each caller waits for: long polls, channels and subscriptions, a bounded number for each.
 
 The broker bounds all waiters together (``waiters_max``). Without a bound for each, one caller could take all of them,
 and every other caller would be refused.

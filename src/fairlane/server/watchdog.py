@@ -4,13 +4,13 @@ Theory of operation
 -------------------
 A server does everything on one event loop, so a callback that takes long delays everyone. The loop touches a mark every
 10 ms. A thread looks at the mark, and if it was not touched for 50 ms, samples the stack of the loop's thread. When
-the loop touches the mark again it knows how long it was blocked, and the sample tells by what.
+the loop touches the mark again it knows how long it was blocked, and the sample shows by what.
 
 That costs a timer a hundred times a second and a thread that wakes up forty times a second, and nothing per request.
 If a call into C blocks the thread as well, because it holds Python's lock, the thread gets its turn when the call
 returns, and finds the function that made the call.
 
-The mark also tells whether the process makes progress at all: a node of a cluster renews the ownership of its stores
+The mark also shows whether the process makes progress at all: a node of a cluster renews the ownership of its stores
 only while it does, so the queues of a node that hangs are taken over.
 """
 
@@ -120,7 +120,7 @@ class Watchdog:
             took_s * 1_000,
             cause,
             where,
-            f" It was blocked {more} more times by the same since the last line." if more else "",
+            f" The same cause blocked it {more} more times since the last line." if more else "",
         )
 
 

@@ -103,7 +103,7 @@ class SimulatedNode:
         for move in self._moves(view, live):
             self.board.put(GROUP + move.group, encode(move.entry), version=view.versions[GROUP + move.group])
             yield
-        yield from self._house(view)
+        yield from self._follow_board(view)
         if steward(view.nodes, live) == self.name:
             yield from self._split(view, live)
 
@@ -128,7 +128,7 @@ class SimulatedNode:
         move = balancing(view.groups, view.nodes, live)
         return [] if move is None else [move]
 
-    def _house(self, view: BoardView) -> Steps:
+    def _follow_board(self, view: BoardView) -> Steps:
         """Open the groups that belong to this node, and close the others."""
         for name, entry in view.groups.items():
             group = self.groups.get(name)

@@ -16,9 +16,8 @@ def main(seeds: int = SEEDS) -> int:
     with tempfile.TemporaryDirectory() as place:
         base = Path(place) / "base"
         answered = make_base(base)
-        print(
-            "| damage | outcome | unreadable | lost | acks undone | ids or tokens reused |\n|---|---|---|---|---|---|"
-        )
+        print("| damage | outcome | unreadable | lost | acks undone | ids or tokens reused | repair |")
+        print("|---|---|---|---|---|---|---|")
         outcomes = []
         for outcome in trials(base, answered, Path(place), seeds=seeds):
             outcomes.append(outcome)

@@ -1,4 +1,4 @@
-"""The kinds of damage: those that were tried by hand once, and random ones by seed."""
+"""The kinds of damage: named ones, and random ones by seed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ KINDS: dict[str, Callable[[Path], object]] = {
     "high-water mark: gone": lambda folder: _remove(folder / "HIGH-WATER"),
     "high-water mark: 1 byte flipped": lambda folder: _flip(folder / "HIGH-WATER", 40),
 }
-"""The kinds that the review of the first version tried, and two of the high-water mark."""
+"""Damage to each kind of file in a store, by name."""
 
 
 def random_damage(folder: Path, seed: int) -> str:

@@ -6,10 +6,13 @@ from collections import Counter
 from fractions import Fraction
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlane.scheduler import Item, Kernel, Key, KeyPolicy
+
+pytestmark = pytest.mark.no_cover
 
 BACKLOG = 30
 OTHERS: list[Key] = ["throttled", "capped", "paused", "brief", "late", ("nested", "x"), ("nested", "y")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from fairlane.scheduler import Item, Kernel, Key, KeyPolicy
 from tests.property.scheduler.model import Job, path
 from tests.property.scheduler.order_model import Job as NaiveJob
 from tests.property.scheduler.order_model import NaiveOrder
+
+pytestmark = pytest.mark.no_cover
 
 FLAT: list[Key] = ["a", "b", "c", "d"]
 NESTED: list[Key] = ["a", ("b", "x"), ("b", "y"), ("b", "z"), ("c", "x"), ("c", "y", "deep"), ("c", "y", "deeper")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,7 +63,7 @@ class Sharing:
             self.kernels[at].cancel(item, self.now_ms)
 
     def serve(self, counts: dict[int, int]) -> None:
-        """Let consumers take up to ``counts`` messages, those first whose kernel has had least."""
+        """Take up to ``counts`` messages, first from the kernel that has had least."""
         for at in counts:
             self.kernels[at].reap(self.now_ms)
         order = sorted(counts, key=lambda at: self.kernels[at].standing() or 0)
@@ -124,3 +125,16 @@ def test_whoever_asks_gets_the_whole_rate(
         alone.pass_time(step_ms)
         earned += alone.take(90)
         assert earned - burst <= sum(sharing.got) <= Fraction(rate) * sharing.now_ms / 1000
+
+
+@pytest.mark.parametrize(("before", "weight"), [(1, 100), (100, 1), (3, 7)])
+def test_a_new_weight_counts_from_the_first_token_that_is_dealt_by_it(before: int, weight: int) -> None:
+    """What a kernel held under its old weight, and gives back when the rate is set, neither costs nor gains a turn."""
+    sharing = Sharing([before, 1], rate=20, burst=41)
+    sharing.throttles.set("api", rate=20, burst=41, tokens=41, now_ms=0)
+    sharing.throttles.set_weight("api", "0", weight, now_ms=0)
+    sharing.throttles.set("api", rate=20, burst=41, tokens=0, now_ms=0)
+    for _ in range(weight + 1):
+        sharing.now_ms += 50
+        sharing.serve({0: 90, 1: 90})
+    assert abs(Fraction(sharing.got[0], weight) - sharing.got[1]) <= 1 + Fraction(1, weight)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlane.scheduler import Item, Kernel, KeyPolicy
 from tests.property.scheduler.oracle import Demand, leaf_shares, max_min
+
+pytestmark = pytest.mark.no_cover
 
 
 def test_the_oracle_splits_by_weight() -> None:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from fairlane.scheduler import Item, Kernel, Key, KeyPolicy
 
+pytestmark = pytest.mark.no_cover
+
 COMPETITORS = 10
 
 

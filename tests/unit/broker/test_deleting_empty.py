@@ -9,6 +9,7 @@ import pytest
 from fairlane.assembly import open_async_broker
 from fairlane.errors import QueueNotFound
 from fairlane.model.message import NewMessage
+from tests.kit.waiting import PATIENCE_S
 
 
 def test_only_an_empty_queue_is_deleted() -> None:
@@ -27,7 +28,7 @@ def test_only_an_empty_queue_is_deleted() -> None:
             await broker.stage("orders", "sink", batch=0, part="p", at=0, messages=[NewMessage()])
             assert not await broker.delete_empty("orders")
             await broker.drop_sink("orders", "sink")
-            waiting = asyncio.create_task(broker.lease("orders", wait_ms=60_000))
+            waiting = asyncio.create_task(broker.lease("orders", wait_ms=3_600_000))
             while not (await broker.queue("orders")).waiters:
                 pass
             assert await broker.delete_empty("orders", by="somebody")
@@ -39,4 +40,4 @@ def test_only_an_empty_queue_is_deleted() -> None:
             with pytest.raises(QueueNotFound):
                 await broker.delete_empty("orders")
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))

@@ -16,6 +16,7 @@ from fairlane.broker.requests import Call
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.message import NewMessage
 from fairlane.testing.faulty_store import FaultyStore
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.broker.brokers import Background, MoodyStore, engine_on, run
 from tests.unit.broker.stepping import broker_with, payloads
 
@@ -38,7 +39,7 @@ def test_threads_survive_a_store_that_fails_once(place: str, error: Exception) -
         setattr(store, place, error)
         with pytest.raises((FairlaneError, type(error))):
             broker.enqueue("q", b"lost", dedup_id="d")
-        waiting = Background(lambda: broker.lease("q", wait_ms=20_000))
+        waiting = Background(lambda: broker.lease("q", wait_ms=60_000))
         again = broker.enqueue("q", b"again", dedup_id="d")
         assert [delivery.id for delivery in waiting.get()] == [again]
         broker.ack(held)
@@ -61,9 +62,9 @@ def test_a_loop_survives_a_store_that_fails_once(place: str, slow_sync_s: float,
             (held,) = await broker.lease("q")
             setattr(store, place, error)
             with pytest.raises(StoreFailed):
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_S):
                     await broker.enqueue("q", b"lost", dedup_id="d")
-            waiting = asyncio.create_task(broker.lease("q", wait_ms=20_000))
+            waiting = asyncio.create_task(broker.lease("q", wait_ms=60_000))
             again = await broker.enqueue("q", b"again", dedup_id="d")
             assert [delivery.id for delivery in await waiting] == [again]
             await broker.ack(held)
@@ -99,9 +100,9 @@ def test_a_turn_that_time_asked_for_and_that_fails_is_not_the_last(error: Except
         broker.lease("q")
         store.at_write = error
         with contextlib.suppress(StoreFailed):  # if it was to be handed out in that very turn
-            broker.lease("q", wait_ms=20_000)
-        assert broker.lease("q", wait_ms=20_000)
-        assert broker.lease("q", wait_ms=20_000)
+            broker.lease("q", wait_ms=60_000)
+        assert broker.lease("q", wait_ms=60_000)
+        assert broker.lease("q", wait_ms=60_000)
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -207,7 +208,7 @@ def test_text_that_can_not_be_written_stops_nobody(text: str) -> None:
                 broker.pause("q", key=text),
                 broker.set_reader(text, 0),
             ]
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 results = await asyncio.gather(broker.enqueue("q", b"good"), *calls, return_exceptions=True)
             assert isinstance(results[0], str)
             codes = {getattr(result, "code", None) for result in results[1:] if result is not None}

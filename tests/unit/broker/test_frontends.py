@@ -16,6 +16,7 @@ from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.frontends.threads import Broker
 from fairlane.errors import Closed, InvalidArgument, LeaseMismatch, QueueNotFound
 from fairlane.model.message import NewMessage
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.broker.brokers import Background, engine_on, run, store_of
 
 stores = pytest.mark.parametrize("kind", ["memory", "rocksdb"])
@@ -183,7 +184,7 @@ def test_closing_answers_everybody_in_threads() -> None:
     lease = Background(lambda: broker.lease("q", wait_ms=3_600_000))
     enqueue = Background(lambda: broker.enqueue_many("full", [NewMessage()], wait_ms=3_600_000))
     streamed = Background(stream)
-    assert inside.wait(30)
+    assert inside.wait(PATIENCE_S)
     while broker.queue("q").waiters < 2:
         pass
     broker.close()

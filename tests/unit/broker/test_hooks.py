@@ -54,7 +54,7 @@ def test_a_hook_sees_queue_size_headers_and_config() -> None:
 
 
 def test_a_hook_reads_its_own_queues_config_and_public_values_only() -> None:
-    """M7: a queue's own value wins over the public one; values of others, and those for no hook, can't be named."""
+    """A queue's own value wins over the public one; values of other queues, and those for no hook, read as nil."""
     broker = broker_with()
     broker.create_queue("other")
     broker.set_config("smtp:password", "hunter2")

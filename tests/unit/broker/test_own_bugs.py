@@ -9,23 +9,25 @@ import pytest
 
 from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.broker.requests import Read
-from fairlane.errors import InternalError
+from fairlane.errors import InternalError, StoreFailed
 from fairlane.model.answers import EnqueueAnswer
 from fairlane.ports.hooks import UNLIMITED_NS, EnqueueQuestion
-from tests.unit.broker.stepping import broker_with
+from fairlane.verbs.messages import Enqueue, Peek
+from tests.unit.broker.stepping import broker_with, message
 
 
 class BuggyHooks(LuaHooks):
     """Hooks with a bug that every enqueue to a queue with a script runs into."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: BaseException | None = None) -> None:
         super().__init__(lambda _queue, _key: None)
+        self._error = error if error is not None else KeyError("our own bug")
 
     def on_enqueue(
         self, queue: str, questions: Sequence[EnqueueQuestion], now_ms: int, *, most_ns: int = UNLIMITED_NS
     ) -> list[EnqueueAnswer | None] | None:
         del queue, questions, now_ms, most_ns
-        raise KeyError("our own bug")
+        raise self._error
 
 
 def test_a_bug_is_an_internal_error_with_a_traceback_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -61,3 +63,19 @@ def test_a_bug_in_a_view_is_an_internal_error_too(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.ERROR, logger="fairlane.broker"), pytest.raises(InternalError):
         broker.wait(broker.submit(lambda reply: Read(look, reply)))
     assert len(caplog.records) == 1
+
+
+def test_a_question_that_was_postponed_outlives_a_cycle_that_fails() -> None:
+    """The second peek with bodies is for the next cycle; when this one is interrupted, it is answered all the same."""
+    hooks = BuggyHooks(KeyboardInterrupt())
+    broker = broker_with({"on_enqueue": "function on_enqueue(m) end"}, hooks=hooks)
+    first, postponed = [broker.start(Peek(queue="q", with_body=True)) for _ in range(2)]
+    enqueued = broker.start(Enqueue(queue="q", messages=[message()]))
+    with pytest.raises(KeyboardInterrupt):
+        broker.step()
+    broker.step()
+    for interrupted in (first, enqueued):
+        with pytest.raises(StoreFailed, match="interrupted"):
+            interrupted.get()
+    assert postponed.done()
+    assert postponed.get().messages == []

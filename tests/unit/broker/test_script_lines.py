@@ -24,7 +24,7 @@ from fairlane.verbs.config import TryHook
 from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.leases import Ack, Forward, Nack
 from fairlane.verbs.messages import Enqueue
-from fairlane.verbs.queues import CreateQueue, UpdateQueue
+from fairlane.verbs.queues import CreateQueue, DeleteQueue, UpdateQueue
 from tests.kit.simulation.hooks import ON_ENQUEUE, ON_FAILURE, SimulatedHooks
 from tests.unit.broker.stepping import lease_one, message
 
@@ -282,7 +282,7 @@ def test_failed_attempts_wait_for_their_script() -> None:
 
 
 def test_leases_that_end_together_wait_for_their_script() -> None:
-    """A thousand leases that end at once don't stop the others, and all are dealt with."""
+    """Of ten leases that end at once a cycle asks about three, and later cycles deal with the others."""
     broker, receipts = failing_broker(10)
     hooks = broker.engine.hooks
     broker.clock.advance(30_000)
@@ -400,6 +400,31 @@ def test_a_consumer_has_left_with_what_it_acked_though_the_store_failed_meanwhil
     assert not left.done()
     broker.wait(left)
     assert [view.failures for view in broker.peek("q", 100)] == [1] * 10
+
+
+@pytest.mark.parametrize("fails_at", ["once", "later", "never"])
+def test_a_consumer_has_left_though_its_queue_was_deleted_meanwhile(fails_at: str) -> None:
+    """Whether the deletion works, fails in the cycle in which it left, or in a later one: it holds nothing."""
+    store = BrokenStore()
+    broker = SteppedBroker(store=store, hooks=SimulatedHooks())
+    broker.create_queue("q", {"on_failure": ON_FAILURE, "backoff_ms": 0})
+    broker.enqueue_many("q", [message(headers={"cost": "7"}) for _ in range(10)])
+    consumer, got = broker.attach("q", credit=10)
+    left = broker.submit(lambda reply: Attach(consumer, reply, is_closing=True, unseen=got[:2]))
+    if fails_at == "later":
+        broker.cycle()
+    deleted = broker.start(DeleteQueue(queue="q"))
+    store.fails = fails_at != "never"
+    broker.cycle()
+    assert (deleted.done(), left.done()) == (True, False)
+    assert broker.wait(left) is None
+    if fails_at == "never":
+        deleted.get()
+        return
+    with pytest.raises(StoreFailed):
+        deleted.get()
+    assert broker.queue("q").leased == 0
+    assert sorted(view.failures for view in broker.peek("q", 100)) == [0] * 2 + [1] * 8
 
 
 def test_leases_that_ended_are_not_collected_while_the_store_fails() -> None:

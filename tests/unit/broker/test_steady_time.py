@@ -16,7 +16,7 @@ HOUR_MS = 3_600_000
 
 
 def passing(time: BrokerTime, clock: FakeClock, ms: int) -> int:
-    """Let time pass in steps of 100 ms, as a busy broker sees it, and return the broker's time."""
+    """Advance the clock in steps of 100 ms, as a busy broker sees it, and return the broker's time."""
     for _ in range(ms // 100):
         clock.advance(100)
         time.advance()
@@ -97,6 +97,18 @@ def test_time_starts_at_the_end_of_the_journal_and_is_slewed_back(caplog: pytest
     assert "The journal ends 10.0 s after the time of the wall clock" in caplog.text
     assert passing(time, clock, 50_000) == pytest.approx(START_MS + 55_000, abs=50)
     assert passing(time, clock, 60_000) == pytest.approx(clock.now_ms(), abs=5)
+
+
+def test_the_end_of_the_journal_is_met_exactly_while_time_is_slewed() -> None:
+    """A journal that was opened late, 10 ms ahead of a time that is slewed by 20 ms, is not undercut by the slew."""
+    clock = FakeClock(START_MS)
+    time = BrokerTime(clock)
+    clock.jump(500)
+    passing(time, clock, 100)
+    clock.advance(200)
+    before_ms = time.now_ms()
+    time.reach(before_ms + 10)
+    assert time.now_ms() == before_ms + 10
 
 
 def test_a_journal_of_the_past_changes_nothing() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from fairlane.broker.requests import Attach, AttachedConsumer
+from fairlane.broker.requests import Attach, AttachedConsumer, Waiter
 from fairlane.broker.settings import Settings
+from fairlane.broker.waiting.room import Room
 from fairlane.errors import FairlaneError, QueueNotFound, TooManyWaiters
 from fairlane.testing.faulty_store import FaultyStore
 from tests.unit.broker.stepping import broker_with, lease_one, message, payloads, start_lease
@@ -241,3 +242,21 @@ def test_a_failed_commit_strands_no_message_and_no_consumer(fault: Any) -> None:
     assert broker.queue("q").consumers == 0
     again = lease_one(broker, wait_ms=1_000)
     assert (again.payload, again.failures) == (b"y", 0)
+
+
+def test_a_reader_that_was_passed_over_is_served_when_the_other_lease_has_no_taker() -> None:
+    """A client takes back one of two leases while the cycle is synced; the other gets its message in the next cycle."""
+    broker = broker_with()
+    broker.create_queue("other")
+    room = Room(100)
+    for queue in ("q", "other"):
+        broker.enqueue(queue, bytes(200))
+    taken_back = broker.submit(lambda reply: Waiter(queue="q", count=1, reply=reply, wait_ms=60_000, room=room))
+    waiting = broker.submit(lambda reply: Waiter(queue="other", count=1, reply=reply, wait_ms=60_000, room=room))
+    cycle = broker.engine.begin()
+    broker.engine.write(cycle)
+    taken_back.cancel()
+    broker.engine.finish(cycle)
+    assert not waiting.done()
+    broker.step()
+    assert [len(delivery.payload) for delivery in waiting.get().deliveries] == [200]

@@ -23,7 +23,7 @@ from fairlane.errors import (
 )
 from fairlane.verbs.verb import Shape
 
-QUICK = Retries(patience_s=5.0, first_s=0.0001, longest_s=0.0001)
+QUICK = Retries(patience_s=60.0, first_s=0.0001, longest_s=0.0001)
 
 
 class Faulty(EmbeddedTransport):

@@ -35,7 +35,7 @@ from tests.kit.waiting import PATIENCE_S, until
 
 HEARTBEAT_TIMEOUT_MS = 10_000
 """So long that no node takes another for dead only because the machine is busy."""
-SOON_MS = 500
+SOON_MS = 1_500
 """For tests in which a node dies and others take over from it."""
 
 

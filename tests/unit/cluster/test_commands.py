@@ -11,7 +11,7 @@ from fairlane.cli.main import cli
 from tests.kit.waiting import until
 from tests.unit.cluster.in_process import Member, cluster_of
 from tests.unit.cluster.test_serving import made
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 
 async def typed(member: Member, *arguments: str) -> Result:

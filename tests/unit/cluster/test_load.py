@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlane.assembly import open_async_broker
 from fairlane.cluster.groups import Groups
 from fairlane.cluster.load import GroupLoads
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 
 def test_a_load_is_records_a_second_smoothed() -> None:

@@ -10,10 +10,10 @@ import msgspec
 import websockets
 
 from fairlane.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, Refused, frames_of, message_of
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE_S, until
 from tests.unit.cluster.in_process import SOON_MS, Member, cluster_of
 from tests.unit.cluster.test_serving import HELLO, leased, made, receipts
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 
 async def moved(queue: str, to: Member, *, asked: Member) -> None:
@@ -287,8 +287,8 @@ def test_the_last_node_that_takes_groups_need_not_wait_to_leave() -> None:
             await made(cluster, "orders")
             owner, (other,) = cluster.owner("orders"), cluster.others("orders")
             await owner.done("cluster/drain", {"node": other.name})
-            async with asyncio.timeout(10):
-                await owner.node.drain(grace_s=60)
+            async with asyncio.timeout(PATIENCE_S):
+                await owner.node.drain(grace_s=3_600)
             del cluster.members[owner.name]
             await owner.stop()
             await until(lambda: other.groups.has("orders"), "the other has it")
@@ -330,7 +330,7 @@ def call(number: int, verb: str, request: object) -> bytes:
 
 async def next_frame(socket: Any, kind: type[Any], *, number: int | None = None) -> Any:
     """Return the next frame of a kind, if told with a number; others before it are passed over."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             for frame in frames_of(await socket.recv()):
                 if isinstance(frame, kind) and (number is None or frame.number == number):

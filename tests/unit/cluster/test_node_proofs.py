@@ -20,7 +20,7 @@ from fairlane.wire.frames import SUBPROTOCOL
 from tests.kit.waiting import until
 from tests.unit.cluster.in_process import Member, cluster_of
 from tests.unit.cluster.test_partition_rules import key_for
-from tests.unit.server.house import opened, run
+from tests.unit.server.local_server import opened, run
 from tests.unit.server.test_partitions import everybody_knows
 
 A, B = "http://a:1", "http://b:1"
@@ -90,8 +90,8 @@ def test_a_server_on_its_own_has_no_other_nodes() -> None:
     """It refuses the header of nodes from everyone."""
 
     async def main() -> None:
-        async with opened() as house:
-            answer = await house.post("queues/list", x_fairlane_forwarded="a 0")
+        async with opened() as server:
+            answer = await server.post("queues/list", x_fairlane_forwarded="a 0")
             assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden")
 
     run(main())

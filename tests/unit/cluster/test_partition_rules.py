@@ -11,7 +11,7 @@ from fairlane.model.partitions import partition_of_key
 from fairlane.verbs.keys import CreateKey, Grant
 from tests.kit.waiting import until
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 from tests.unit.server.test_partitions import everybody_knows, message, split
 
 TENANTS = [f"tenant-{number}" for number in range(8)]

@@ -20,7 +20,7 @@ from fairlane.wire.frames import SUBPROTOCOL
 from tests.kit.waiting import until
 from tests.unit.cluster.in_process import cluster_of
 from tests.unit.cluster.test_serving import HELLO, made
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 Handle = Callable[[ServerConnection], Awaitable[None]]
 

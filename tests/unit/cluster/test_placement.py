@@ -64,6 +64,14 @@ def test_one_group_more_is_even_enough() -> None:
     assert balancing(groups, {"a": node(), "b": node()}, {"a", "b"}) is None
 
 
+def test_a_small_node_keeps_a_group_that_would_leave_it_almost_idle() -> None:
+    """With burdens 2, 1.1 and 1.95, giving away one of two groups would put the small node at 1, below all others."""
+    nodes = {"ann": node(capacity=1), "ben": node(capacity=10), "cid": node(capacity=20)}
+    homes = ["ann"] * 2 + ["ben"] * 11 + ["cid"] * 39
+    groups = {f"group-{at}": group(home) for at, home in enumerate(homes)}
+    assert balancing(groups, nodes, set(nodes)) is None
+
+
 def test_a_move_by_hand_pins() -> None:
     """A group that somebody has moved stays; a move to where it is counts as none."""
     move = moved_by_hand("g", group("a"), "b")

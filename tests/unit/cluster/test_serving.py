@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.kit.waiting import PATIENCE_S, until
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 HELLO = {"payload": "aGVsbG8="}
 

@@ -6,10 +6,10 @@ import asyncio
 
 from fairlane.gateway.caller import Caller
 from fairlane.verbs.keys import CreateKey, Grant
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE_S, until
 from tests.unit.cluster.in_process import cluster_of
 from tests.unit.cluster.test_serving import HELLO, made
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 
 def test_config_is_in_every_group() -> None:
@@ -69,7 +69,7 @@ def test_a_key_is_good_at_every_node_until_it_is_revoked() -> None:
                 cluster["a"].server.api_keys.ended(cluster["a"].server.api_keys.caller(producer))
             )
             await cluster["b"].done("keys/revoke", {"id": keys["some"].id}, authorization=admin)
-            await asyncio.wait_for(ended, 60)
+            await asyncio.wait_for(ended, PATIENCE_S)
             await until(lambda: len(cluster["a"].server.api_keys) == 1, "the other node has heard of it")
             assert (await cluster["a"].post("queue/enqueue", body, authorization=producer)).status_code == 401
 

@@ -7,7 +7,7 @@ import json
 from tests.unit.cluster.in_process import cluster_of
 from tests.unit.cluster.test_commands import ok, typed
 from tests.unit.cluster.test_serving import made
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 
 def test_a_queue_is_split_and_its_partitions_are_shown() -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from fairlane.cluster.entries import SplitEntry
 from tests.unit.cluster.in_process import cluster_of
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 
 def test_changes_of_a_split_build_on_each_other() -> None:

@@ -11,7 +11,7 @@ import msgspec
 from fairlane.model.partitions import partition_of_key
 from tests.kit.waiting import PATIENCE_S
 from tests.unit.cluster.in_process import Member, cluster_of
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 from tests.unit.server.test_partitions import TENANTS, everybody_knows, message, split
 
 

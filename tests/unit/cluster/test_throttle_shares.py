@@ -12,12 +12,14 @@ from fairlane.cluster.entries import Share
 from tests.kit.waiting import until
 from tests.unit.cluster.in_process import SOON_MS, Cluster, Member, cluster_of
 from tests.unit.cluster.test_serving import made
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 if TYPE_CHECKING:
     import pytest
 
 QUEUES = ("orders", "mails", "jobs")
+QUICK_MS = 2_500
+"""Nodes report what waits for a throttle with each heartbeat, and five of them fit into this."""
 API = {"throttle:api:rate": "100", "throttle:api:burst": "30"}
 
 
@@ -74,7 +76,7 @@ def test_most_of_a_throttle_goes_where_messages_wait_for_it() -> None:
     """A group that is held back by it gets nearly all, and gives it up when another is."""
 
     async def main() -> None:
-        async with cluster_of("ab") as cluster:
+        async with cluster_of("ab", heartbeat_timeout_ms=QUICK_MS) as cluster:
             await made(cluster, *QUEUES)
             await cluster["a"].done("config/set", {"values": API})
             await until(lambda: is_all(cluster, 100, 30), "all of it is shared out")

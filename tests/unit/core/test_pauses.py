@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fairlane.broker.settings import Settings
 from fairlane.core.pauses import PauseLog
 from fairlane.journal.codec import decode
@@ -33,6 +35,7 @@ def test_an_instant_counts_once_however_many_pauses_cover_it() -> None:
     assert log.within("acme", 0, 1_000) == 150
 
 
+@pytest.mark.no_cover
 def test_a_log_is_bounded_and_keeps_what_is_on() -> None:
     """The oldest pauses that are over go first; those that are on stay."""
     log = PauseLog()

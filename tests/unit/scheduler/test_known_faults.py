@@ -222,6 +222,7 @@ def test_weights_one_to_five_are_met_in_total_and_in_every_window() -> None:
             assert abs(window - 150 * share) <= Fraction(5, 100) * 150 * share
 
 
+@pytest.mark.no_cover
 def test_ten_thousand_equal_keys_are_served_alike() -> None:
     """Jain's index over 10 000 keys is at least 0.999."""
     kernel: Kernel[Item] = Kernel()
@@ -232,6 +233,7 @@ def test_ten_thousand_equal_keys_are_served_alike() -> None:
     assert max(served) - min(served) <= 1
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("spread", [1, 1000])
 def test_a_flood_of_a_million_costs_a_quiet_key_one_turn(spread: int) -> None:
     """Behind a million items of one key, or of a thousand sub-keys of it, a quiet key waits for one turn."""

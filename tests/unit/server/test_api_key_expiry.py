@@ -12,43 +12,45 @@ import pytest
 
 from fairlane.gateway.caller import Caller
 from fairlane.model.message import NewMessage
+from fairlane.server.api_keys import _SWEEP_S
 from fairlane.server.interfaces.http import HttpInterface
 from fairlane.testing.clock import FakeClock
 from fairlane.verbs.keys import Grant, RevokeKey
 from fairlane.verbs.verb import Done
 from fairlane.wire.grpc import broker_pb2 as broker
-from tests.unit.server.grpc_house import called, trailing
-from tests.unit.server.house import House, connected, opened, run
+from tests.kit.waiting import PATIENCE_S
+from tests.unit.server.grpc_client import called, trailing
+from tests.unit.server.local_server import LocalServer, connected, opened, run
 
 HOUR_MS = 3_600_000
-Ending = Callable[[House, FakeClock, str], Awaitable[None]]
+Ending = Callable[[LocalServer, FakeClock, str], Awaitable[None]]
 
 
-async def revoked(house: House, _: FakeClock, key: str) -> None:
+async def revoked(server: LocalServer, _: FakeClock, key: str) -> None:
     """Revoke the API key."""
-    await house.server.api_keys.revoke(RevokeKey(id=key.split("_")[1]), Caller())
+    await server.context.api_keys.revoke(RevokeKey(id=key.split("_")[1]), Caller())
 
 
-async def expired(house: House, clock: FakeClock, _: str) -> None:
+async def expired(server: LocalServer, clock: FakeClock, _: str) -> None:
     """Advance the clock until the API key has expired, and run the sweep."""
     clock.advance(HOUR_MS)
-    house.server.api_keys.sweep()
+    server.context.api_keys.sweep()
 
 
 ENDINGS = pytest.mark.parametrize("ending", [revoked, expired])
 
 
 @asynccontextmanager
-async def house_with_key() -> AsyncIterator[tuple[House, FakeClock, str]]:
+async def server_with_key() -> AsyncIterator[tuple[LocalServer, FakeClock, str]]:
     """Open a server and create an API key that is valid for an hour."""
     clock = FakeClock()
-    async with opened(requires_auth=True, clock=clock) as house:
-        yield house, clock, await house.key(Grant(right="consume"), expires_ms=clock.now_ms() + HOUR_MS)
+    async with opened(requires_auth=True, clock=clock) as server:
+        yield server, clock, await server.key(Grant(right="consume"), expires_ms=clock.now_ms() + HOUR_MS)
 
 
-async def nothing_leased(house: House) -> None:
+async def nothing_leased(server: LocalServer) -> None:
     """Wait until no message of ``orders`` is in flight."""
-    while (await house.broker.queue("orders")).leased:
+    while (await server.broker.queue("orders")).leased:
         pass
 
 
@@ -57,16 +59,16 @@ def test_a_stream_is_closed(ending: Ending) -> None:
     """It closes with 1008 although it is idle, and its messages in flight return."""
 
     async def main() -> None:
-        async with house_with_key() as (house, clock, key), connected(house, key=key) as socket:
+        async with server_with_key() as (server, clock, key), connected(server, key=key) as socket:
             await socket.answer("consume", {"queue": "orders"}, Done)
-            await house.broker.enqueue_many("orders", [NewMessage()])
+            await server.broker.enqueue_many("orders", [NewMessage()])
             await socket.deliveries(1)
-            await ending(house, clock, key)
+            await ending(server, clock, key)
             event = await socket.outgoing.get()
             assert (event["type"], event["code"]) == ("websocket.close", 1008)
-            await nothing_leased(house)
+            await nothing_leased(server)
 
-    run(asyncio.wait_for(main(), 60))
+    run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 @ENDINGS
@@ -74,16 +76,16 @@ def test_a_long_poll_gets_no_later_message(ending: Ending) -> None:
     """The wait ends with 401, and the next message stays in its queue."""
 
     async def main() -> None:
-        async with house_with_key() as (house, clock, key):
-            polling = asyncio.create_task(house.post("queue/dequeue", {"queue": "orders", "wait_ms": 60_000}, key=key))
-            while not (await house.broker.queue("orders")).waiters:
+        async with server_with_key() as (server, clock, key):
+            polling = asyncio.create_task(server.post("queue/dequeue", {"queue": "orders", "wait_ms": 60_000}, key=key))
+            while not (await server.broker.queue("orders")).waiters:
                 pass
-            await ending(house, clock, key)
+            await ending(server, clock, key)
             assert (await polling).status_code == 401
-            await house.broker.enqueue_many("orders", [NewMessage()])
-            assert (await house.broker.queue("orders")).leased == 0
+            await server.broker.enqueue_many("orders", [NewMessage()])
+            assert (await server.broker.queue("orders")).leased == 0
 
-    run(asyncio.wait_for(main(), 60))
+    run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 @ENDINGS
@@ -92,22 +94,22 @@ def test_a_subscription_ends(path: str, ending: Ending) -> None:
     """The answer ends, and messages that were not acknowledged return."""
 
     async def main() -> None:
-        async with house_with_key() as (house, clock, key):
-            await house.broker.enqueue_many("orders", [NewMessage()])
+        async with server_with_key() as (server, clock, key):
+            await server.broker.enqueue_many("orders", [NewMessage()])
             events: asyncio.Queue[Any] = asyncio.Queue()
             fields = [(b"authorization", f"Bearer {key}".encode()), (b"content-type", b"application/json")]
             scope = {"type": "http", "method": "POST", "path": f"/v1/queue/{path}", "headers": fields}
             incoming: asyncio.Queue[Any] = asyncio.Queue()
             incoming.put_nowait({"type": "http.request", "body": b'{"queue": "orders"}'})
-            serving = asyncio.create_task(HttpInterface(house.server)(scope, incoming.get, events.put))
+            serving = asyncio.create_task(HttpInterface(server.context)(scope, incoming.get, events.put))
             assert (await events.get())["status"] == 200
             assert (await events.get())["more_body"] is True
-            await ending(house, clock, key)
+            await ending(server, clock, key)
             await serving
             assert not (await events.get()).get("more_body", False)
-            await nothing_leased(house)
+            await nothing_leased(server)
 
-    run(asyncio.wait_for(main(), 60))
+    run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 @ENDINGS
@@ -117,31 +119,31 @@ def test_a_grpc_consumer_ends(ending: Ending) -> None:
     async def main() -> None:
         clock = FakeClock()
         async with called(requires_auth=True, clock=clock) as caller:
-            key = await caller.house.key(Grant(right="consume"), expires_ms=clock.now_ms() + HOUR_MS)
+            key = await caller.server.key(Grant(right="consume"), expires_ms=clock.now_ms() + HOUR_MS)
             call = caller.broker.Consume(metadata=(("authorization", f"Bearer {key}"),))
             await call.write(broker.ConsumeRequest(open=broker.ConsumeOpen(queue="orders")))
             await call.initial_metadata()
-            await ending(caller.house, clock, key)
+            await ending(caller.server, clock, key)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await call.read()
             assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
             assert trailing(caught.value)["fairlane-code"] == "unauthenticated"
 
-    run(asyncio.wait_for(main(), 60))
+    run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 def test_the_server_notices_an_expired_key_within_a_second() -> None:
-    """A background task sweeps regularly."""
+    """A background task sweeps again and again, with pauses shorter than a second."""
+    assert _SWEEP_S < 1
 
     async def main() -> None:
-        async with house_with_key() as (house, clock, key):
-            caller = house.server.api_keys.caller(f"Bearer {key}")
-            ended = asyncio.create_task(house.server.api_keys.ended(caller))
-            sweeping = asyncio.create_task(house.server.api_keys.keep_sweeping())
+        async with server_with_key() as (server, clock, key):
+            caller = server.context.api_keys.caller(f"Bearer {key}")
+            ended = asyncio.create_task(server.context.api_keys.ended(caller))
+            sweeping = asyncio.create_task(server.context.api_keys.keep_sweeping())
             await asyncio.sleep(0)
             clock.advance(HOUR_MS)
-            async with asyncio.timeout(1):
-                await ended
+            await asyncio.wait_for(ended, PATIENCE_S)
             sweeping.cancel()
 
     run(main())
@@ -151,9 +153,9 @@ def test_waiting_for_an_invalid_key_returns_at_once() -> None:
     """A waiter that starts after the key became invalid is answered at once."""
 
     async def main() -> None:
-        async with house_with_key() as (house, clock, key):
-            caller = house.server.api_keys.caller(f"Bearer {key}")
-            await revoked(house, clock, key)
-            await asyncio.wait_for(house.server.api_keys.ended(caller), 60)
+        async with server_with_key() as (server, clock, key):
+            caller = server.context.api_keys.caller(f"Bearer {key}")
+            await revoked(server, clock, key)
+            await asyncio.wait_for(server.context.api_keys.ended(caller), PATIENCE_S)
 
     run(main())

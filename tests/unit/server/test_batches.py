@@ -1,4 +1,4 @@
-"""Claims and sinks through the doors: as JSON over HTTP, as messages over gRPC, and when the server goes down."""
+"""Claims and sinks through the interfaces: as JSON over HTTP, as messages over gRPC, and when the server shuts down."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from fairlane.server.shutdown import settled
 from fairlane.verbs.keys import Grant
 from fairlane.wire.grpc import batches_pb2 as batches
 from fairlane.wire.grpc import batches_pb2_grpc
-from tests.unit.server.grpc_house import called, refused, stub, trailing
-from tests.unit.server.house import opened, run
+from tests.kit.waiting import PATIENCE_S
+from tests.unit.server.grpc_client import called, refused, stub, trailing
+from tests.unit.server.local_server import opened, run
 
 
 def test_a_claim_over_http() -> None:
     """Register, claim, read and release in JSON; the message of a claim takes the correlation id of its enqueue."""
 
     async def main() -> None:
-        async with opened() as house:
+        async with opened() as server:
             sent = {"queue": "orders", "messages": [{"payload": "eA=="}]}
-            await house.post("queue/enqueue", sent, x_correlation_id="c-1")
+            await server.post("queue/enqueue", sent, x_correlation_id="c-1")
             named = {"queue": "orders", "consumer": "etl"}
-            view = (await house.post("queue/consumer/register", named)).json()
-            claim = (await house.post("queue/consumer/claim", {**named, "epoch": view["epoch"], "done": 0})).json()
+            view = (await server.post("queue/consumer/register", named)).json()
+            claim = (await server.post("queue/consumer/claim", {**named, "epoch": view["epoch"], "done": 0})).json()
             assert claim == {"number": 1, "count": 1, "size_bytes": 1}
-            found = (await house.post("queue/consumer/read", {**named, "claim": 1})).json()
+            found = (await server.post("queue/consumer/read", {**named, "claim": 1})).json()
             (delivery,) = found["deliveries"]
             assert (delivery["payload"], delivery["correlation_id"], found["total"]) == ("eA==", "c-1", 1)
-            fenced = await house.post("queue/consumer/claim", {**named, "epoch": 1, "done": 0})
+            fenced = await server.post("queue/consumer/claim", {**named, "epoch": 1, "done": 0})
             assert (fenced.status_code, fenced.json()["error"]["code"]) == (409, "consumer_fenced")
-            unknown = await house.post("queue/consumer/read", {**named, "claim": 9})
+            unknown = await server.post("queue/consumer/read", {**named, "claim": 9})
             assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "claim_not_found")
-            assert (await house.post("queue/consumer/release", named)).json() == {"count": 1}
+            assert (await server.post("queue/consumer/release", named)).json() == {"count": 1}
 
     run(main())
 
@@ -44,19 +45,19 @@ def test_a_batch_over_http() -> None:
     """Stage and publish in JSON; each message takes the correlation id of its request, and no wait is too long."""
 
     async def main() -> None:
-        async with opened(limits=CallLimits(wait_ms_max=100)) as house:
+        async with opened(limits=CallLimits(wait_ms_max=100)) as server:
             part = {"queue": "orders", "sink": "s", "batch": 0, "part": "p", "at": 0, "messages": [{}], "wait_ms": 100}
-            too_long = await house.post("queue/sink/stage", {**part, "wait_ms": 101})
+            too_long = await server.post("queue/sink/stage", {**part, "wait_ms": 101})
             assert too_long.status_code == 400
-            staged = await house.post("queue/sink/stage", part, x_correlation_id="c-2")
+            staged = await server.post("queue/sink/stage", part, x_correlation_id="c-2")
             assert staged.json() == {"count": 1}
-            mismatch = await house.post("queue/sink/stage", {**part, "at": 5})
+            mismatch = await server.post("queue/sink/stage", {**part, "at": 5})
             assert (mismatch.status_code, mismatch.json()["error"]["code"]) == (409, "stage_mismatch")
-            answer = await house.post(
+            answer = await server.post(
                 "queue/sink/publish", {"queue": "orders", "sink": "s", "batch": 0, "parts": ["p"]}
             )
             assert answer.json() == {"count": 1, "was_published": False}
-            (delivery,) = await house.broker.lease("orders")
+            (delivery,) = await server.broker.lease("orders")
             assert delivery.correlation_id == "c-2"
 
     run(main())
@@ -66,12 +67,12 @@ def test_a_producer_of_some_keys_stages_for_these_only() -> None:
     """The right to produce for fairness keys counts for what is staged as for what is enqueued."""
 
     async def main() -> None:
-        async with opened(requires_auth=True) as house:
-            key = await house.key(Grant(right="produce", keys=("acme",)))
+        async with opened(requires_auth=True) as server:
+            key = await server.key(Grant(right="produce", keys=("acme",)))
             part = {"queue": "orders", "sink": "s", "batch": 0, "part": "p", "at": 0}
             for tenant, status in (("acme", 200), ("other", 403)):
                 body = {**part, "part": tenant, "messages": [{"fairness_key": tenant}]}
-                assert (await house.post("queue/sink/stage", body, key=key)).status_code == status
+                assert (await server.post("queue/sink/stage", body, key=key)).status_code == status
 
     run(main())
 
@@ -114,18 +115,18 @@ def test_a_server_that_goes_down_waits_for_no_claim() -> None:
     """New claims and stagings are refused, what has begun may be published, and nobody waits for what is claimed."""
 
     async def main() -> None:
-        async with opened() as house:
-            broker = house.broker
+        async with opened() as server:
+            broker = server.broker
             await broker.enqueue("orders", b"x")
             epoch = (await broker.register_consumer("orders", "etl")).epoch
             await broker.claim("orders", "etl", epoch=epoch, done=0)
             await broker.stage("orders", "s", batch=0, part="p", at=0, messages=[NewMessage()])
-            house.server.draining.set()
-            async with asyncio.timeout(30):
-                await settled(house.server, quiet_s=60.0)
+            server.context.draining.set()
+            async with asyncio.timeout(PATIENCE_S):
+                await settled(server.context, quiet_s=3_600)
             claim = {"queue": "orders", "consumer": "etl", "epoch": epoch, "done": 0}
-            assert (await house.post("queue/consumer/claim", claim)).status_code == 503
+            assert (await server.post("queue/consumer/claim", claim)).status_code == 503
             publish = {"queue": "orders", "sink": "s", "batch": 0, "parts": ["p"]}
-            assert msgspec.json.decode((await house.post("queue/sink/publish", publish)).content)["count"] == 1
+            assert msgspec.json.decode((await server.post("queue/sink/publish", publish)).content)["count"] == 1
 
     run(main())

@@ -11,14 +11,14 @@ import pytest
 from fairlane.errors import InvalidArgument
 from fairlane.model import limits
 from fairlane.model.message import NewMessage, Receipt
-from fairlane.server.interfaces.counting import check_msgpack
+from fairlane.server.interfaces.counting import FIELDS_MAX, check_msgpack
 from fairlane.server.limits import CallLimits
 from fairlane.verbs.leases import Ack, Forward
 from fairlane.verbs.messages import Cancel, Enqueue
 from fairlane.verbs.table import VERBS
 from fairlane.wire.frames import Consume, Refused, Stop, WatchQueue, Withdraw
 
-from .house import House, connected, opened, run
+from .local_server import LocalServer, connected, opened, run
 
 SHAPES = [*(verb.request for verb in VERBS.values()), Consume, Stop, Withdraw, WatchQueue]
 MIB = 1024 * 1024
@@ -78,12 +78,12 @@ def request(field: bytes, items: bytes) -> bytes:
     return b"\x82\xa5queue\xa6orders" + bytes((0xA0 | len(field),)) + field + items
 
 
-async def posted(house: House, path: str, body: bytes, kind: str = "msgpack") -> tuple[int, dict[str, Any], int]:
+async def posted(server: LocalServer, path: str, body: bytes, kind: str = "msgpack") -> tuple[int, dict[str, Any], int]:
     """Return the status, the error and the most bytes that answering took."""
     headers = {"content-type": f"application/{kind}", "accept": "application/json"}
     tracemalloc.start()
     try:
-        answer = await house.http.post(f"/v1/{path}", content=body, headers=headers)
+        answer = await server.http.post(f"/v1/{path}", content=body, headers=headers)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -116,8 +116,8 @@ def test_a_list_or_map_that_is_too_long_is_refused_before_it_is_built(name: str)
     path, body, field, limit = ATTACKS[name]
 
     async def main() -> None:
-        async with opened() as house:
-            status, error, peak = await posted(house, path, body)
+        async with opened() as server:
+            status, error, peak = await posted(server, path, body)
             assert (status, error["code"]) == (400, "invalid_argument")
             assert error["cause"].startswith(f"{field} has more than {limit} ({getattr(limits, limit)}) items.")
             assert peak < 2 * len(body) + 2 * MIB
@@ -129,8 +129,8 @@ def test_the_stream_refuses_the_same_with_the_same_words() -> None:
     """A call on the stream with too many messages gets the error that HTTP gives, and the connection goes on."""
 
     async def main() -> None:
-        async with opened() as house, connected(house) as socket:
-            _, error, _ = await posted(house, "queue/enqueue", ATTACKS["messages"][1])
+        async with opened() as server, connected(server) as socket:
+            _, error, _ = await posted(server, "queue/enqueue", ATTACKS["messages"][1])
             body = ATTACKS["messages"][1]
             socket.give(b"\x94\x00\x01\xa7enqueue" + body)
             refused = await socket.next(Refused)
@@ -147,7 +147,7 @@ def test_a_broker_in_the_same_process_refuses_the_same() -> None:
 
     async def main() -> None:
         many = [NewMessage()] * 10_001
-        async with opened() as house:
+        async with opened() as server:
             for asked, cause in (
                 (Enqueue(queue="orders", messages=many), "messages has more than BATCH_MAX (10000) items."),
                 (Ack(queue="orders", receipts=[Receipt("", 1)] * 10_001), "receipts has more than BATCH_MAX"),
@@ -162,10 +162,52 @@ def test_a_broker_in_the_same_process_refuses_the_same() -> None:
                 ),
             ):
                 with pytest.raises(InvalidArgument) as refused:
-                    await house.broker.call(asked)
+                    await server.broker.call(asked)
                 assert refused.value.cause.startswith(cause)
 
     run(main())
+
+
+# ------------------------------------------------------------------------------------------------------------- repeated
+
+MANY: bytes = b"\xdc" + (10_000).to_bytes(2) + b"\x80" * 10_000
+"""The longest list of messages that a request may hold."""
+REPEATED = {
+    "a list": (
+        b"\xde" + (101).to_bytes(2) + b"\xa5queue\xa6orders" + (b"\xa8messages" + MANY) * 100,
+        "Invalid enqueue request: it has 101 fields; no request has more than 15.",
+    ),
+    "headers": (
+        request(b"messages", b"\x91\xde" + (60_000).to_bytes(2) + b"\xa7headers\x81\xa1a\xa0" * 60_000),
+        "Invalid enqueue request: a message has more than 15 fields.",
+    ),
+    "throttles": (
+        request(b"messages", b"\x91\xde" + (60_000).to_bytes(2) + b"\xa9throttles\x91\xa1a" * 60_000),
+        "Invalid enqueue request: a message has more than 15 fields.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_a_field_that_is_given_many_times_is_refused_before_it_is_decoded(name: str) -> None:
+    """A decoder would build every one of the values and keep the last, so the number of fields is bounded too."""
+    body, cause = REPEATED[name]
+
+    async def main() -> None:
+        async with opened() as server, connected(server) as socket:
+            status, error, peak = await posted(server, "queue/enqueue", body)
+            assert (status, error["code"], error["cause"]) == (400, "invalid_argument", cause)
+            assert peak < 2 * len(body) + MIB
+            socket.give(b"\x94\x00\x01\xa7enqueue" + body)
+            assert (await socket.next(Refused)).error.cause == cause
+
+    run(main())
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, NewMessage], ids=lambda shape: shape.__name__)
+def test_no_request_or_message_has_more_fields_than_are_accepted(shape: type[msgspec.Struct]) -> None:
+    """The bound on fields never refuses a request that gives each of its fields once."""
+    assert len(shape.__struct_fields__) < FIELDS_MAX
 
 
 # -------------------------------------------------------------------------------------------------------------- headers
@@ -184,12 +226,12 @@ def test_the_headers_of_all_messages_together_are_bounded() -> None:
     check_msgpack("enqueue", msgspec.msgpack.encode({"queue": "q", "messages": [{"headers": headers}] * 990}))
 
     async def main() -> None:
-        async with opened() as house, connected(house) as socket:
-            _, error, _ = await posted(house, "queue/enqueue", batch)
+        async with opened() as server, connected(server) as socket:
+            _, error, _ = await posted(server, "queue/enqueue", batch)
             socket.give(b"\x94\x00\x01\xa7enqueue" + batch)
             assert (await socket.next(Refused)).error.cause == error["cause"]
             with pytest.raises(InvalidArgument, match="BATCH_HEADERS_MAX"):
-                await house.broker.enqueue_many("orders", [NewMessage(headers=headers)] * 1_000)
+                await server.broker.enqueue_many("orders", [NewMessage(headers=headers)] * 1_000)
 
     run(main())
 
@@ -202,8 +244,8 @@ def test_json_items_are_counted_before_they_are_decoded() -> None:
 
     async def main() -> None:
         body = b'{"queue":"orders","messages":[' + b"{}," * (MIB // 3) + b"{}]}"
-        async with opened() as house:
-            status, error, peak = await posted(house, "queue/enqueue", body, "json")
+        async with opened() as server:
+            status, error, peak = await posted(server, "queue/enqueue", body, "json")
             assert (status, error["code"]) == (413, "request_too_large")
             assert "JSON_COMMAS_MAX" in error["cause"]
             assert "application/msgpack" in error["remedy"]
@@ -217,8 +259,8 @@ def test_a_full_batch_in_json_is_accepted() -> None:
 
     async def main() -> None:
         message = {"payload": "eA==", "fairness_key": "acme", "headers": {"a": "1", "b": "2"}, "cost": 2, "weight": 1}
-        async with opened() as house:
-            answer = await house.post("queue/enqueue", {"queue": "orders", "messages": [message] * 10_000})
+        async with opened() as server:
+            answer = await server.post("queue/enqueue", {"queue": "orders", "messages": [message] * 10_000})
             assert len(answer.json()["results"]) == 10_000
 
     run(main())
@@ -229,13 +271,13 @@ def test_json_has_a_smaller_body_limit_than_other_kinds() -> None:
 
     async def main() -> None:
         asked = {"queue": "orders", "messages": [{"payload": b"x" * 2_000}]}
-        async with opened(limits=CallLimits(json_body_bytes_max=1_000)) as house:
+        async with opened(limits=CallLimits(json_body_bytes_max=1_000)) as server:
             headers = {"content-type": "application/json"}
-            refused = await house.http.post("/v1/queue/enqueue", content=msgspec.json.encode(asked), headers=headers)
+            refused = await server.http.post("/v1/queue/enqueue", content=msgspec.json.encode(asked), headers=headers)
             assert refused.status_code == 413
             assert refused.json()["error"]["cause"] == "A JSON request has at most 1000 bytes (json_body_bytes_max)."
             headers = {"content-type": "application/msgpack", "accept": "application/json"}
-            taken = await house.http.post("/v1/queue/enqueue", content=msgspec.msgpack.encode(asked), headers=headers)
+            taken = await server.http.post("/v1/queue/enqueue", content=msgspec.msgpack.encode(asked), headers=headers)
             assert taken.json()["results"][0]["id"]
 
     run(main())

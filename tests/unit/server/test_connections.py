@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import resource
+import socket
+from typing import cast
+
 import pytest
 
 from fairlane.errors import InvalidArgument, TooManyConnections
 from fairlane.gateway.caller import ANYBODY, Caller
+from fairlane.server.acceptor import Acceptor
 from fairlane.server.addresses import block_of, networks_of
 from fairlane.server.connections import Connections, OpenConnection
+from fairlane.server.descriptors import fit
+from fairlane.server.interfaces.http_connection import HttpConnection
 from fairlane.server.limits import CallLimits
 from tests.kit.servers.listening import listening
 from tests.kit.waiting import until
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 ANN, BOB = Caller("ann", (), "a1"), Caller("bob", (), "b1")
 STATS = {"queue": "orders"}
@@ -170,6 +178,56 @@ def test_connections_of_callers_over_the_limit_are_refused() -> None:
             assert (refused.status, refused.code, refused.headers["retry-after"]) == (503, "too_many_connections", "1")
 
     run(main())
+
+
+class ExhaustedListener:
+    """A listening socket with a connection for which the process has no file descriptor."""
+
+    def __init__(self) -> None:
+        self._ours, self._theirs = socket.socketpair()
+        self._theirs.send(b"a connection")
+
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def accept(self) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    def close(self) -> None:
+        self._ours.close()
+        self._theirs.close()
+
+
+def _none() -> HttpConnection:
+    raise AssertionError("there is no connection to serve")
+
+
+def test_a_server_starts_where_its_limit_of_files_can_not_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some systems refuse a soft limit below the hard one; the server then accepts fewer connections."""
+
+    def refuse(*_: object) -> None:
+        raise ValueError("current limit exceeds maximum limit")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1_024, resource.RLIM_INFINITY))
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    limits, first_reserved = fit(CallLimits(), listeners=1)
+    assert (limits.connections_max, limits.connections_per_key_max, first_reserved) == (960, 480, 960)
+
+
+def test_a_process_without_descriptors_does_not_fill_its_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The server tries again ten times a second and counts each time, and logs it every ten seconds."""
+
+    async def main() -> None:
+        connections, listener = Connections(CallLimits()), ExhaustedListener()
+        acceptor = Acceptor(cast("socket.socket", listener), connections, _none, handshake_s=1)
+        acceptor.start()
+        await until(lambda: connections.closed["descriptors"] == 3, "the server tries again")
+        await acceptor.stop()
+
+    run(main())
+    assert [record.getMessage() for record in caplog.records] == [
+        "The server accepts no connections for a moment: Too many open files."
+    ]
 
 
 def test_an_api_key_over_its_limit_is_refused() -> None:

@@ -7,23 +7,23 @@ from importlib.resources import files
 
 from fairlane.dashboard.assets import assets
 
-from .house import opened, run
+from .local_server import opened, run
 
 
 def test_the_page_needs_no_api_key_and_loads_nothing_else() -> None:
     """Files need no authentication, have a policy that allows only these files, and are sent again only if changed."""
 
     async def main() -> None:
-        async with opened(requires_auth=True) as house:
+        async with opened(requires_auth=True) as server:
             for path, asset in assets().items():
-                answer = await house.http.get(path)
+                answer = await server.http.get(path)
                 policy = answer.headers["content-security-policy"]
                 assert (answer.status_code, answer.content) == (200, asset.data)
                 assert policy.startswith("default-src 'self';")
                 assert "unsafe" not in policy
-                again = await house.http.get(path, headers={"if-none-match": answer.headers["etag"]})
+                again = await server.http.get(path, headers={"if-none-match": answer.headers["etag"]})
                 assert (again.status_code, again.content) == (304, b"")
-            assert (await house.http.get("/dashboard/none.js", headers={"host": "localhost"})).status_code == 401
+            assert (await server.http.get("/dashboard/none.js", headers={"host": "localhost"})).status_code == 401
 
     run(main())
 
@@ -55,13 +55,13 @@ def test_the_plotly_script_comes_from_the_installed_package() -> None:
     shipped = files("plotly").joinpath("package_data", "plotly.min.js").read_bytes()
 
     async def main() -> None:
-        async with opened(requires_auth=True) as house:
-            answer = await house.http.get("/dashboard/plotly.js", headers={"accept-encoding": "gzip"})
+        async with opened(requires_auth=True) as server:
+            answer = await server.http.get("/dashboard/plotly.js", headers={"accept-encoding": "gzip"})
             assert answer.headers["content-encoding"] == "gzip"
             assert answer.content.endswith(b"\n" + shipped)
-            plain = await house.http.get("/dashboard/plotly.js", headers={"accept-encoding": "identity"})
+            plain = await server.http.get("/dashboard/plotly.js", headers={"accept-encoding": "identity"})
             assert plain.content == answer.content
-            again = await house.http.get("/dashboard/plotly.js", headers={"if-none-match": answer.headers["etag"]})
+            again = await server.http.get("/dashboard/plotly.js", headers={"if-none-match": answer.headers["etag"]})
             assert (again.status_code, again.content) == (304, b"")
 
     run(main())

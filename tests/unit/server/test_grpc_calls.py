@@ -1,4 +1,4 @@
-"""The gRPC door: keys, correlation ids, draining, and those who hang up."""
+"""The gRPC interface: keys, correlation ids, draining, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fairlane.server.interfaces.grpc_server import SERVICES
 from fairlane.verbs.keys import Grant
 from fairlane.wire.grpc import admin_pb2 as admin
 from fairlane.wire.grpc import broker_pb2 as broker
-from tests.unit.server.grpc_house import Caller, called, receipt, refused, stub, trailing
-from tests.unit.server.house import run
+from tests.unit.server.grpc_client import GrpcClient, called, receipt, refused, stub, trailing
+from tests.unit.server.local_server import run
 
 if TYPE_CHECKING:
     import pytest
@@ -24,7 +24,7 @@ def test_a_key_is_asked_for_and_its_rights_hold() -> None:
 
     async def main() -> None:
         async with called(requires_auth=True) as caller:
-            key = await caller.house.key(Grant(right="consume", queues="orders"))
+            key = await caller.server.key(Grant(right="consume", queues="orders"))
             lease = broker.LeaseRequest(queue="orders")
             good = (("authorization", f"Bearer {key}"),)
             assert (await refused(caller.broker.Lease(lease))).code() == grpc.StatusCode.UNAUTHENTICATED
@@ -72,7 +72,7 @@ def test_a_server_that_goes_down_takes_no_new_work() -> None:
             health = stub(health_pb2_grpc.HealthStub, caller.channel)
             watching = health.Watch(health_pb2.HealthCheckRequest(service=SERVICES[0]))
             assert (await watching.read()).status == health_pb2.HealthCheckResponse.SERVING
-            caller.house.server.draining.set()
+            caller.server.context.draining.set()
             assert (await watching.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
             watching.cancel()
             error = await refused(caller.broker.Enqueue(broker.EnqueueRequest(queue="orders")))
@@ -89,11 +89,11 @@ def test_a_lease_that_is_called_off_takes_nothing() -> None:
     async def main() -> None:
         async with called() as caller:
             waiting = caller.broker.Lease(broker.LeaseRequest(queue="orders", wait_ms=60_000))
-            while not (await caller.house.broker.queue("orders")).waiters:
+            while not (await caller.server.broker.queue("orders")).waiters:
                 pass
             waiting.cancel()
             while any(not waiter.reply.done() for waiter in _waiters(caller)):
-                await caller.house.broker.queue("orders")
+                await caller.server.broker.queue("orders")
             await caller.enqueue(b"a")
             lease = broker.LeaseRequest(queue="orders", wait_ms=10_000)
             assert (await caller.broker.Lease(lease)).deliveries[0].attempt == 1
@@ -101,8 +101,8 @@ def test_a_lease_that_is_called_off_takes_nothing() -> None:
     run(main())
 
 
-def _waiters(caller: Caller) -> list[Any]:
-    line = caller.house.broker._engine.consumers.lines.get("orders", ())
+def _waiters(caller: GrpcClient) -> list[Any]:
+    line = caller.server.broker._engine.consumers.lines.get("orders", ())
     return list(line)
 
 
@@ -111,7 +111,7 @@ def test_what_was_leased_for_nobody_goes_back(monkeypatch: pytest.MonkeyPatch) -
 
     async def main() -> None:
         async with called() as caller:
-            await caller.house.broker.enqueue_many("orders", [NewMessage(payload=b"a")])
+            await caller.server.broker.enqueue_many("orders", [NewMessage(payload=b"a")])
 
             def fail(*_: object) -> None:
                 raise ConnectionError("gone")

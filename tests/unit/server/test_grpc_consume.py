@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 import pytest
 
+from fairlane.broker.waiting.room import Room
 from fairlane.gateway.caller import ANYBODY
+from fairlane.server.interfaces.grpc_consume import GrpcOutbox
 from fairlane.server.limits import CallLimits
 from fairlane.verbs.keys import Grant, RevokeKey
+from fairlane.verbs.messages import Results
 from fairlane.wire.grpc import admin_pb2 as admin
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.grpc import types_pb2
-from tests.unit.server.grpc_house import Caller, called, receipt, trailing
-from tests.unit.server.house import run
+from tests.unit.server.grpc_client import GrpcClient, called, receipt, trailing
+from tests.unit.server.local_server import run
 
 PAYLOADS = [bytes([number]) for number in range(5)]
 
@@ -60,21 +64,20 @@ class Consumer:
 
 
 @asynccontextmanager
-async def consuming(caller: Caller, *, metadata: Any = None, **opening: Any) -> AsyncIterator[Consumer]:
+async def consuming(caller: GrpcClient, *, metadata: Any = None, **opening: Any) -> AsyncIterator[Consumer]:
     """Open a stream of ``orders``, and cancel it at the end."""
     call = caller.broker.Consume(metadata=metadata)
     consumer = Consumer(call)
-    with suppress(grpc.aio.AioRpcError):  # it may be refused before it has said a word; reading tells
-        await consumer.say(open=broker.ConsumeOpen(**({"queue": "orders"} | opening)))
+    await consumer.say(open=broker.ConsumeOpen(**({"queue": "orders"} | opening)))
     try:
         yield consumer
     finally:
         call.cancel()
 
 
-async def settled(caller: Caller) -> Any:
+async def settled(caller: GrpcClient) -> Any:
     """Return the queue once no consumer is left on it."""
-    while (view := await caller.house.broker.queue("orders")).consumers:
+    while (view := await caller.server.broker.queue("orders")).consumers:
         pass
     return view
 
@@ -86,7 +89,7 @@ def test_deliveries_come_and_acks_go_on_one_stream() -> None:
         async with called() as caller, consuming(caller, credit=2) as consumer:
             await caller.enqueue(*PAYLOADS)
             first = await consumer.deliveries(2)
-            assert (await caller.house.broker.queue("orders")).leased == 2
+            assert (await caller.server.broker.queue("orders")).leased == 2
             number = await consumer.say(ack=broker.AckItems(receipts=[receipt(each) for each in first]))
             second = await consumer.deliveries(2)
             results = await consumer.response()
@@ -140,7 +143,7 @@ def test_a_stream_that_is_cancelled_lets_go() -> None:
 
     async def main() -> None:
         async with called() as caller:
-            await caller.house.broker.update_queue("orders", {"backoff_ms": 0})
+            await caller.server.broker.update_queue("orders", {"backoff_ms": 0})
             async with consuming(caller) as consumer:
                 await caller.enqueue(b"a")
                 await consumer.deliveries(1)
@@ -157,7 +160,7 @@ def test_a_client_that_stops_says_what_it_has_not_seen() -> None:
 
     async def main() -> None:
         async with called() as caller:
-            await caller.house.broker.update_queue("orders", {"backoff_ms": 0})
+            await caller.server.broker.update_queue("orders", {"backoff_ms": 0})
             async with consuming(caller) as consumer:
                 await caller.enqueue(b"a", b"b", b"c", b"d")
                 got = await consumer.deliveries(4)
@@ -203,11 +206,11 @@ def test_a_server_that_goes_down_still_takes_acks() -> None:
         async with called() as caller, consuming(caller) as consumer:
             await caller.enqueue(b"a")
             (delivery,) = await consumer.deliveries(1)
-            caller.house.server.draining.set()
+            caller.server.context.draining.set()
             assert (await consumer.response()).ended.code == "closed"
             await consumer.say(ack=broker.AckItems(receipts=[receipt(delivery)]))
             assert not (await consumer.response()).results.results[0].HasField("error")
-            caller.house.server.closing.set()
+            caller.server.context.closing.set()
             assert (await consumer.ended()).code() == grpc.StatusCode.UNAVAILABLE
             other = caller.broker.Consume()
             await Consumer(other).say(open=broker.ConsumeOpen(queue="orders"))
@@ -233,7 +236,7 @@ def test_an_opening_that_makes_no_sense_is_refused(opening: dict[str, Any], code
     async def main() -> None:
         async with called() as caller, consuming(caller, **opening) as consumer:
             assert trailing(await consumer.ended())["fairlane-code"] == code
-            assert caller.house.server.tally.subscriptions == 0
+            assert caller.server.context.tally.subscriptions == 0
 
     run(main())
 
@@ -274,19 +277,20 @@ def test_a_stream_that_does_not_begin_with_open_is_refused(data: bytes) -> None:
 
 
 def test_rights_hold_while_the_stream_lasts() -> None:
-    """Without a key, without the right, and with a key that is revoked meanwhile."""
+    """Without a key or the right it ends before it has sent anything; with a key that is revoked, when that happens."""
 
     async def main() -> None:
         async with called(requires_auth=True) as caller:
-            async with consuming(caller) as consumer:
-                assert (await consumer.ended()).code() == grpc.StatusCode.UNAUTHENTICATED
-            producer = (("authorization", f"Bearer {await caller.house.key(Grant(right='produce'))}"),)
-            async with consuming(caller, metadata=producer) as consumer:
-                assert (await consumer.ended()).code() == grpc.StatusCode.PERMISSION_DENIED
-            key = await caller.house.key(Grant(right="consume"))
+            silent = Consumer(caller.broker.Consume())
+            assert (await silent.ended()).code() == grpc.StatusCode.UNAUTHENTICATED
+            producer = (("authorization", f"Bearer {await caller.server.key(Grant(right='produce'))}"),)
+            silent = Consumer(caller.broker.Consume(metadata=producer))
+            assert (await silent.ended()).code() == grpc.StatusCode.PERMISSION_DENIED
+            assert caller.server.context.tally.errors == {"unauthenticated": 1, "forbidden": 1}  # each counts once
+            key = await caller.server.key(Grant(right="consume"))
             async with consuming(caller, metadata=(("authorization", f"Bearer {key}"),)) as consumer:
                 await consumer.call.initial_metadata()
-                await caller.house.server.api_keys.revoke(RevokeKey(id=key.split("_")[1]), ANYBODY)
+                await caller.server.context.api_keys.revoke(RevokeKey(id=key.split("_")[1]), ANYBODY)
                 assert (await consumer.ended()).code() == grpc.StatusCode.UNAUTHENTICATED
 
     run(main())
@@ -315,7 +319,7 @@ def test_a_slow_reader_holds_up_nobody_else() -> None:
 
     async def main() -> None:
         async with called() as caller:
-            await caller.house.broker.create_queue("bulk")
+            await caller.server.broker.create_queue("bulk")
             async with consuming(caller, queue="bulk", credit=64) as slow, consuming(caller) as quick:
                 request = broker.EnqueueRequest(queue="bulk")
                 for _ in range(40):
@@ -338,14 +342,67 @@ def test_a_client_that_reads_nothing_is_ended_all_the_same() -> None:
         limits = CallLimits(unread_bytes_max=64 * 1024 * 1024)
         async with called(limits=limits) as caller, consuming(caller, credit=64) as slow:
             await caller.enqueue(*[bytes(900_000) for _ in range(20)])
-            while (await caller.house.broker.queue("orders")).leased < 20:
+            while (await caller.server.broker.queue("orders")).leased < 20:
                 pass
-            caller.house.server.draining.set()
-            caller.house.server.closing.set()
+            caller.server.context.draining.set()
+            caller.server.context.closing.set()
             assert (await settled(caller)).leased == 0
-            views = await caller.house.broker.peek("orders", 20)
+            views = await caller.server.broker.peek("orders", 20)
             assert sum(view.failures == 0 for view in views) > 10
             assert (await slow.ended()).code() == grpc.StatusCode.UNAVAILABLE
+
+    run(main())
+
+
+def test_a_fault_of_ours_refuses_an_ack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request on the stream that fails because of a bug is answered without details, and the stream goes on."""
+
+    async def main() -> None:
+        async with called() as caller, consuming(caller) as consumer:
+            await caller.enqueue(b"a")
+            (delivery,) = await consumer.deliveries(1)
+
+            async def fail(*_: object) -> None:
+                raise ZeroDivisionError("secret")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(caller.server.context, "call", fail)
+                number = await consumer.say(ack=broker.AckItems(receipts=[receipt(delivery)]))
+                response = await consumer.response()
+            assert (response.number, response.refused.code) == (number, "internal")
+            assert "secret" not in response.refused.cause
+            await consumer.say(ack=broker.AckItems(receipts=[receipt(delivery)]))
+            assert not (await consumer.response()).results.results[0].HasField("error")
+
+    run(main())
+
+
+class SlowContext:
+    """The server's end of a call whose client reads when the test says so."""
+
+    def __init__(self) -> None:
+        self.is_writing, self.may_write = asyncio.Event(), asyncio.Event()
+
+    async def write(self, _data: bytes) -> None:
+        self.is_writing.set()
+        await self.may_write.wait()
+
+
+def test_a_result_that_is_being_written_is_not_sent_yet() -> None:
+    """A call that is stopped waits for its last result, which a slow client has not taken."""
+
+    async def main() -> None:
+        context: Any = SlowContext()
+        outbox = GrpcOutbox(context, Room(1024 * 1024))
+        sending = asyncio.create_task(outbox.run())
+        outbox.put((1, 1, Results(results=[])))
+        await context.is_writing.wait()
+        stopping = asyncio.create_task(outbox.all_sent())
+        await asyncio.wait({stopping}, timeout=0)
+        assert not stopping.done()
+        context.may_write.set()
+        await stopping
+        sending.cancel()
 
     run(main())
 

@@ -11,8 +11,8 @@ from fairlane.model import limits
 from fairlane.server.interfaces.grpc_counting import WALKED_FROM_BYTES, check_items
 from fairlane.server.interfaces.grpc_server import ADMIN, BATCHES, BROKER
 from fairlane.wire.grpc import admin_pb2, broker_pb2, types_pb2
-from tests.unit.server.grpc_house import called, refused
-from tests.unit.server.house import run
+from tests.unit.server.grpc_client import called, refused
+from tests.unit.server.local_server import run
 
 FILLER = b"x" * WALKED_FROM_BYTES
 METHODS = [method for service in (BROKER, ADMIN, BATCHES) for method in service.methods]

@@ -1,23 +1,28 @@
-"""The gRPC door: how each error arrives, and what makes no sense."""
+"""The gRPC interface: how each error arrives, and what makes no sense."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import grpc
 import pytest
 
 from fairlane import errors
+from fairlane.client.transport.grpc import GrpcTransport
 from fairlane.errors import FairlaneError, QueueFull
+from fairlane.model.message import NewMessage
 from fairlane.model.policy import QueuePolicy
 from fairlane.server.limits import CallLimits
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.queues import GetStats
 from fairlane.wire.errors import HTTP_STATUS
 from fairlane.wire.grpc import admin_pb2 as admin
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.grpc import types_pb2
-from tests.unit.server.grpc_house import Caller, called, refused, trailing
-from tests.unit.server.house import run
+from tests.unit.server.grpc_client import GrpcClient, called, refused, trailing
+from tests.unit.server.local_server import run
 
 NONE = 1 << 62
 
@@ -77,7 +82,7 @@ def test_every_error_has_its_status(code: str, monkeypatch: pytest.MonkeyPatch) 
             async def refuse(*_: object) -> None:
                 raise KINDS[code]("It is só.")
 
-            monkeypatch.setattr(caller.house.server, "call", refuse)
+            monkeypatch.setattr(caller.server.context, "call", refuse)
             error = await refused(caller.admin.ListQueues(admin.ListQueuesRequest()))
             assert error.code().name == STATUSES.get(code, "UNAVAILABLE")
             fields = trailing(error)
@@ -99,7 +104,7 @@ def test_when_to_come_back_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             async def refuse(*_: object) -> None:
                 raise QueueFull("It is full.", retry_after_ms=250)
 
-            monkeypatch.setattr(caller.house.server, "call", refuse)
+            monkeypatch.setattr(caller.server.context, "call", refuse)
             fields = trailing(await refused(caller.admin.ListQueues(admin.ListQueuesRequest())))
             assert fields["fairlane-retry-after-ms"] == "250"
             assert types_pb2.Error.FromString(fields["fairlane-error-bin"]).retry_after_ms == 250
@@ -112,7 +117,7 @@ def test_a_full_queue_says_so_for_each_message() -> None:
 
     async def main() -> None:
         async with called() as caller:
-            await caller.house.broker.create_queue("small", policy=QueuePolicy(waiting_max=1))
+            await caller.server.broker.create_queue("small", policy=QueuePolicy(waiting_max=1))
             request = broker.EnqueueRequest(queue="small", wait_ms=0)
             for _ in range(2):
                 request.messages.add()
@@ -149,7 +154,7 @@ def test_a_full_queue_says_so_for_each_message() -> None:
         (lambda c: c.raw("/fairlane.v1.Broker/Enqueue", b"\x0a\x06orders\x12\x03\xf8\x07\x01"), "invalid_argument"),
     ],
 )
-def test_what_makes_no_sense_is_refused(call: Callable[[Caller], Any], code: str | None) -> None:
+def test_what_makes_no_sense_is_refused(call: Callable[[GrpcClient], Any], code: str | None) -> None:
     """Wrong values, bytes that are no message, and fields that nobody knows, also deep inside."""
 
     async def main() -> None:
@@ -187,13 +192,34 @@ def test_a_method_that_is_not_there_is_not_implemented() -> None:
 
 
 def test_a_request_that_is_too_large_is_not_taken() -> None:
-    """The limit on bodies is that of all doors."""
+    """The limit on bodies applies to all interfaces."""
 
     async def main() -> None:
         async with called(limits=CallLimits(body_bytes_max=1000)) as caller:
             request = broker.EnqueueRequest(queue="orders")
             request.messages.add(payload=b"x" * 2000)
             assert (await refused(caller.broker.Enqueue(request))).code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    run(main())
+
+
+def test_a_client_is_told_whether_its_request_or_the_server_is_the_problem() -> None:
+    """gRPC refuses a request that is too large and one call too many with one status; the client keeps them apart."""
+
+    async def main() -> None:
+        limits = CallLimits(body_bytes_max=1000, connections_max=2)
+        async with called(limits=limits) as caller, AsyncExitStack() as stack:
+            transport = GrpcTransport(f"grpc://{caller.address}")
+            stack.push_async_callback(transport.close)
+            with pytest.raises(errors.PayloadTooLarge, match="because of its size"):
+                await transport.call("enqueue", Enqueue(queue="orders", messages=[NewMessage(payload=b"x" * 2000)]))
+            for _ in range(8):  # all that two connections may have
+                consuming = caller.broker.Consume()
+                stack.callback(consuming.cancel)
+                await consuming.write(broker.ConsumeRequest(open=broker.ConsumeOpen(queue="orders")))
+                await consuming.initial_metadata()
+            with pytest.raises(errors.TooManyConnections, match="too many calls"):
+                await transport.call("stats", GetStats(queue="orders"))
 
     run(main())
 
@@ -220,7 +246,7 @@ def test_a_fault_of_ours_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -
             async def fail(*_: object) -> None:
                 raise ZeroDivisionError("secret")
 
-            monkeypatch.setattr(caller.house.server, "call", fail)
+            monkeypatch.setattr(caller.server.context, "call", fail)
             error = await refused(caller.admin.ListQueues(admin.ListQueuesRequest()))
             assert error.code() == grpc.StatusCode.INTERNAL
             assert "secret" not in (error.details() or "")

@@ -1,9 +1,11 @@
-"""The gRPC door: health, reflection, and the port it listens on."""
+"""The gRPC interface: health, reflection, and the port it listens on."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -15,10 +17,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from fairlane import errors
+from fairlane.server.interfaces.grpc_health import HealthChecks
+from fairlane.server.interfaces.grpc_reads import MessageReads
 from fairlane.server.interfaces.grpc_server import SERVICES, GrpcInterface
 from fairlane.server.settings import ServerSettings, check, load
-from tests.unit.server.grpc_house import called, refused, stub
-from tests.unit.server.house import opened, run
+from fairlane.wire.grpc import broker_pb2_grpc
+from tests.unit.server.grpc_client import called, refused, stub, trailing
+from tests.unit.server.local_server import opened, run
 
 
 def test_health_is_told_without_a_key() -> None:
@@ -32,6 +37,86 @@ def test_health_is_told_without_a_key() -> None:
                 assert answer.status == health_pb2.HealthCheckResponse.SERVING
             error = await refused(health.Check(health_pb2.HealthCheckRequest(service="none")))
             assert error.code() == grpc.StatusCode.NOT_FOUND
+
+    run(main())
+
+
+class SilentContext:
+    """The server's end of a call whose client sends its message when the test says so."""
+
+    def __init__(self, address: str = "127.0.0.1") -> None:
+        self.is_reading, self.is_sent = asyncio.Event(), asyncio.Event()
+        self._address = address
+
+    def peer(self) -> str:
+        return f"ipv4:{self._address}:50000"
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    async def read(self) -> bytes:
+        self.is_reading.set()
+        await self.is_sent.wait()
+        return b""
+
+
+def test_a_stalled_health_check_delays_none_of_another_address() -> None:
+    """A client without an API key takes the turn of its own address only."""
+
+    async def main() -> None:
+        async with opened(requires_auth=True) as server:
+            handler: Any = HealthChecks(server.context).handler()
+            check = handler.service(SimpleNamespace(method="/grpc.health.v1.Health/Check")).stream_unary
+            stalled, other = SilentContext("192.0.2.1"), SilentContext("192.0.2.2")
+            tasks = [asyncio.create_task(check(None, context)) for context in (stalled, other)]
+            await stalled.is_reading.wait()
+            await other.is_reading.wait()
+            for context in (stalled, other):
+                context.is_sent.set()
+            for answer in await asyncio.gather(*tasks):
+                assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+    run(main())
+
+
+def test_calls_without_a_message_are_bounded() -> None:
+    """A caller can't take all calls that the server serves at a time by sending nothing; others are not affected."""
+
+    async def main() -> None:
+        reads = MessageReads(calls_max=2, caller_reads_max=1)
+        silent = [SilentContext() for _ in range(2)]
+        tasks = [asyncio.create_task(reads.read(as_context(context), "ann")) for context in silent]
+        await silent[0].is_reading.wait()
+        with pytest.raises(errors.TooManyWaiters, match="2 calls of this caller have sent no message"):
+            await reads.read(as_context(SilentContext()), "ann")
+        sent = SilentContext()
+        sent.is_sent.set()
+        assert await reads.read(as_context(sent), "bob") == b""
+        for context in silent:
+            context.is_sent.set()
+        assert await asyncio.gather(*tasks) == [b"", b""]
+        assert await reads.read(as_context(sent), "ann") == b""
+
+    run(main())
+
+
+def as_context(context: SilentContext) -> Any:
+    """Return a context as what gRPC passes."""
+    return context
+
+
+def test_a_consumer_that_does_not_open_is_ended() -> None:
+    """A Consume call without its first message does not last, so it can't take a place for good."""
+
+    async def main() -> None:
+        async with opened() as server:
+            interface = GrpcInterface(server.context, read_s_max=0.01)
+            port = interface.listen("127.0.0.1:0")
+            await interface.start()
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                error = await refused(stub(broker_pb2_grpc.BrokerStub, channel).Consume().read())
+                assert trailing(error)["fairlane-code"] == "wait_timed_out"
+            await interface.stop()
 
     run(main())
 
@@ -81,8 +166,8 @@ def test_a_port_that_is_taken_is_refused() -> None:
     """Two servers never share a port without knowing."""
 
     async def main() -> None:
-        async with opened() as house:
-            one, other = GrpcInterface(house.server), GrpcInterface(house.server)
+        async with opened() as server:
+            one, other = GrpcInterface(server.context), GrpcInterface(server.context)
             port = one.listen("127.0.0.1:0")
             await one.start()
             with pytest.raises(errors.InvalidArgument, match=str(port)):
@@ -109,7 +194,7 @@ def test_a_port_comes_from_everywhere_and_by_default_there_is_none() -> None:
 
 
 def test_without_grpcio_it_is_told_what_to_install() -> None:
-    """The door says which packages it needs."""
+    """The error names the packages that gRPC needs."""
     script = "import sys; sys.modules['grpc'] = None; import fairlane.server.interfaces.grpc_server"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "install fairlane[grpc]" in result.stderr

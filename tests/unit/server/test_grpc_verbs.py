@@ -1,4 +1,4 @@
-"""The gRPC door on a real connection: every verb, with what is asked and answered."""
+"""The gRPC interface on a real connection: every verb, with what is asked and answered."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from fairlane.verbs.table import METHODS, VERBS
 from fairlane.wire.grpc import admin_pb2 as admin
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.grpc import types_pb2
-from tests.unit.server.grpc_house import called, receipt, refused
-from tests.unit.server.house import run
+from tests.unit.server.grpc_client import called, receipt, refused
+from tests.unit.server.local_server import run
 
 
 def test_every_verb_has_a_method() -> None:
@@ -76,7 +76,7 @@ def test_forwarding_is_one_commit() -> None:
 
     async def main() -> None:
         async with called() as caller:
-            await caller.house.broker.create_queue("next")
+            await caller.server.broker.create_queue("next")
             await caller.enqueue(b"a")
             delivery = (await caller.broker.Lease(broker.LeaseRequest(queue="orders"))).deliveries[0]
             request = broker.ForwardRequest(queue="orders", receipt=receipt(delivery))

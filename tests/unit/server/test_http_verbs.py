@@ -19,7 +19,7 @@ from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.table import VERBS
 
-from .house import House, opened, run
+from .local_server import LocalServer, opened, run
 
 HELLO = base64.b64encode(b"hello").decode()
 MSGPACK = {"content-type": "application/msgpack"}
@@ -37,22 +37,22 @@ def test_a_message_goes_its_way_in_json() -> None:
     """Enqueue, dequeue, state, extend and ack work with bodies of JSON alone."""
 
     async def main() -> None:
-        async with opened() as house:
+        async with opened() as server:
             message = {"payload": HELLO, "headers": {"a": "b"}, "fairness_key": "acme"}
-            enqueued = await house.post("queue/enqueue", {"queue": "orders", "messages": [message]})
+            enqueued = await server.post("queue/enqueue", {"queue": "orders", "messages": [message]})
             message_id = enqueued.json()["results"][0]["id"]
-            leased = (await house.post("queue/dequeueWithState", {"queue": "orders"})).json()["deliveries"][0]
+            leased = (await server.post("queue/dequeueWithState", {"queue": "orders"})).json()["deliveries"][0]
             assert (leased["id"], leased["payload"], leased["fairness_key"]) == (message_id, HELLO, "acme")
             receipt = {"id": leased["id"], "token": leased["token"]}
-            written = await house.post("queue/state/put", {"queue": "orders", "receipt": receipt, "state": HELLO})
+            written = await server.post("queue/state/put", {"queue": "orders", "receipt": receipt, "state": HELLO})
             assert written.json()["etag"]
-            read = await house.post("queue/state/get", {"queue": "orders", "id": message_id})
+            read = await server.post("queue/state/get", {"queue": "orders", "id": message_id})
             assert read.json() == {"state": HELLO, "etag": written.json()["etag"]}
-            extended = await house.post("queue/extend", {"queue": "orders", "receipts": [receipt]})
+            extended = await server.post("queue/extend", {"queue": "orders", "receipts": [receipt]})
             assert extended.json()["results"][0]["expires_ms"] >= leased["expires_ms"]
-            acked = await house.post("queue/ack", {"queue": "orders", "receipts": [receipt]})
+            acked = await server.post("queue/ack", {"queue": "orders", "receipts": [receipt]})
             assert acked.json() == {"results": [{}]}
-            again = await house.post("queue/ack", {"queue": "orders", "receipts": [receipt]})
+            again = await server.post("queue/ack", {"queue": "orders", "receipts": [receipt]})
             assert again.json()["results"][0]["error"]["code"] == "message_not_found"
 
     run(main())
@@ -62,11 +62,11 @@ def test_payloads_travel_as_bytes_in_msgpack() -> None:
     """A request of msgpack is answered in msgpack, with bytes as they are."""
 
     async def main() -> None:
-        async with opened() as house:
+        async with opened() as server:
             body = msgspec.msgpack.encode(Enqueue(queue="orders", messages=[NewMessage(payload=b"\x00\xff")]))
-            await house.http.post("/v1/queue/enqueue", content=body, headers=MSGPACK)
+            await server.http.post("/v1/queue/enqueue", content=body, headers=MSGPACK)
             lease = msgspec.msgpack.encode(Lease(queue="orders"))
-            answer = await house.http.post("/v1/queue/dequeue", content=lease, headers=MSGPACK)
+            answer = await server.http.post("/v1/queue/dequeue", content=lease, headers=MSGPACK)
             assert answer.headers["content-type"] == "application/msgpack"
             assert msgspec.msgpack.decode(answer.content, type=LeasedMessages).deliveries[0].payload == b"\x00\xff"
 
@@ -77,30 +77,30 @@ def test_a_nacked_message_comes_again_and_a_dead_one_is_redriven() -> None:
     """Nack, dead letters, peek, explain, redrive and forward work over HTTP."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.post("queue/enqueue", {"queue": "orders", "messages": [{"payload": HELLO}]})
-            receipt = await lease(house, "orders")
+        async with opened() as server:
+            await server.post("queue/enqueue", {"queue": "orders", "messages": [{"payload": HELLO}]})
+            receipt = await lease(server, "orders")
             nack = {"queue": "orders", "receipts": [receipt], "intent": "dead", "error": "no"}
-            assert (await house.post("queue/nack", nack)).json() == {"results": [{}]}
-            peeked = (await house.post("queue/peek", {"queue": "orders.dlq", "with_body": True})).json()["messages"]
+            assert (await server.post("queue/nack", nack)).json() == {"results": [{}]}
+            peeked = (await server.post("queue/peek", {"queue": "orders.dlq", "with_body": True})).json()["messages"]
             assert (peeked[0]["payload"], peeked[0]["dead"]["reason"]) == (HELLO, "requested")
-            explained = await house.post("queue/explain", {"queue": "orders.dlq", "id": receipt["id"]})
+            explained = await server.post("queue/explain", {"queue": "orders.dlq", "id": receipt["id"]})
             assert explained.json()["reason"] == "no_consumer"
-            redrive = (await house.post("queues/redrive", {"queue": "orders.dlq"})).json()
-            while (await house.post("queues/redrive/view", {"id": redrive["id"]})).json()["status"] == "running":
+            redrive = (await server.post("queues/redrive", {"queue": "orders.dlq"})).json()
+            while (await server.post("queues/redrive/view", {"id": redrive["id"]})).json()["status"] == "running":
                 pass
-            receipt = await lease(house, "orders")
-            await house.post("queues/create", {"queue": "later"})
+            receipt = await lease(server, "orders")
+            await server.post("queues/create", {"queue": "later"})
             forward = {"queue": "orders", "receipt": receipt, "messages": {"later": [{"payload": HELLO}]}}
-            assert len((await house.post("queue/forward", forward)).json()["ids"]) == 1
-            assert await lease(house, "later")
+            assert len((await server.post("queue/forward", forward)).json()["ids"]) == 1
+            assert await lease(server, "later")
 
     run(main())
 
 
-async def lease(house: House, queue: str) -> dict[str, Any]:
+async def lease(server: LocalServer, queue: str) -> dict[str, Any]:
     """Lease a message, and return the right to it."""
-    delivery = (await house.post("queue/dequeue", {"queue": queue})).json()["deliveries"][0]
+    delivery = (await server.post("queue/dequeue", {"queue": queue})).json()["deliveries"][0]
     return {"id": delivery["id"], "token": delivery["token"]}
 
 
@@ -108,28 +108,28 @@ def test_operators_verbs_work() -> None:
     """Queues, config, hooks and readers can be made, changed, seen and removed over HTTP."""
 
     async def main() -> None:
-        async with opened() as house:
-            assert (await house.post("queues/create", {"queue": "orders"})).status_code == 409
-            await house.post("queues/update", {"queue": "orders", "policy": {"max_attempts": 9}})
-            assert (await house.post("queues/inspect", {"queue": "orders"})).json()["policy"]["max_attempts"] == 9
-            await house.post("queues/pause", {"queue": "orders"})
-            assert (await house.post("queue/stats", {"queue": "orders"})).json()["is_paused"]
-            await house.post("queues/resume", {"queue": "orders"})
-            await house.post("config/set", {"values": {"throttle:x:rate": "5", "throttle:x:burst": "9"}})
-            assert (await house.post("config/throttles")).json()["throttles"][0]["burst"] == 9
-            assert (await house.post("config/list", {"prefix": "throttle:x:r"})).json()["values"] == {
+        async with opened() as server:
+            assert (await server.post("queues/create", {"queue": "orders"})).status_code == 409
+            await server.post("queues/update", {"queue": "orders", "policy": {"max_attempts": 9}})
+            assert (await server.post("queues/inspect", {"queue": "orders"})).json()["policy"]["max_attempts"] == 9
+            await server.post("queues/pause", {"queue": "orders"})
+            assert (await server.post("queue/stats", {"queue": "orders"})).json()["is_paused"]
+            await server.post("queues/resume", {"queue": "orders"})
+            await server.post("config/set", {"values": {"throttle:x:rate": "5", "throttle:x:burst": "9"}})
+            assert (await server.post("config/throttles")).json()["throttles"][0]["burst"] == 9
+            assert (await server.post("config/list", {"prefix": "throttle:x:r"})).json()["values"] == {
                 "throttle:x:rate": "5"
             }
             script = {"queue": "orders", "hook": "on_enqueue", "script": "return function(m) return {} end"}
-            assert (await house.post("queues/hook/try", script)).status_code == 200
-            assert (await house.post("queues/hook/statistics", {"queue": "orders"})).json()["calls"] == 0
-            await house.post("journal/reader/set", {"name": "spark", "position": 0})
-            assert (await house.post("journal/reader/list")).json()["readers"][0]["name"] == "spark"
-            assert (await house.post("journal/reader/remove", {"name": "spark"})).json() == {}
-            await house.post("queue/enqueue", {"queue": "orders", "messages": [{}, {}]})
-            assert (await house.post("queues/purge", {"queue": "orders"})).json() == {"count": 2}
-            await house.post("queues/delete", {"queue": "orders"})
-            assert (await house.post("queues/list")).json() == {"queues": []}
+            assert (await server.post("queues/hook/try", script)).status_code == 200
+            assert (await server.post("queues/hook/statistics", {"queue": "orders"})).json()["calls"] == 0
+            await server.post("journal/reader/set", {"name": "spark", "position": 0})
+            assert (await server.post("journal/reader/list")).json()["readers"][0]["name"] == "spark"
+            assert (await server.post("journal/reader/remove", {"name": "spark"})).json() == {}
+            await server.post("queue/enqueue", {"queue": "orders", "messages": [{}, {}]})
+            assert (await server.post("queues/purge", {"queue": "orders"})).json() == {"count": 2}
+            await server.post("queues/delete", {"queue": "orders"})
+            assert (await server.post("queues/list")).json() == {"queues": []}
 
     run(main())
 
@@ -138,7 +138,7 @@ ENQUEUE = "/v1/queue/enqueue"
 JSON = {"content-type": "application/json"}
 MALFORMED: list[tuple[str, str, dict[str, str], bytes, int, str, str]] = [
     ("POST", ENQUEUE, JSON, b'{"queue": "ord', 400, "invalid_argument", "truncated"),
-    ("POST", ENQUEUE, JSON, b"\xff\xfe", 400, "invalid_argument", "can't be read"),
+    ("POST", ENQUEUE, JSON, b"\xff\xfe", 400, "invalid_argument", "Invalid enqueue request: it can't be decoded"),
     ("POST", ENQUEUE, JSON, b"[]", 400, "invalid_argument", "Expected `object`"),
     ("POST", ENQUEUE, JSON, b"{}", 400, "invalid_argument", "`queue`"),
     ("POST", ENQUEUE, JSON, b'{"queue":"orders","messages":[],"wait":1}', 400, "invalid_argument", "`wait`"),
@@ -156,7 +156,15 @@ MALFORMED: list[tuple[str, str, dict[str, str], bytes, int, str, str]] = [
     ("POST", ENQUEUE, JSON, b'{"queue":"orders","messages":[{}],"wait_ms":60001}', 400, "invalid_argument", "wait_ms"),
     ("POST", ENQUEUE, {"content-type": "text/plain"}, b"{}", 400, "invalid_argument", "Content-Type"),
     ("POST", ENQUEUE, {}, b"{}", 400, "invalid_argument", "Content-Type"),
-    ("POST", ENQUEUE, MSGPACK | {"accept": "application/json"}, b"\xc1", 400, "invalid_argument", "can't be read"),
+    (
+        "POST",
+        ENQUEUE,
+        MSGPACK | {"accept": "application/json"},
+        b"\xc1",
+        400,
+        "invalid_argument",
+        "Invalid enqueue request: it can't be decoded",
+    ),
     ("POST", ENQUEUE, JSON, b" " * 2_000, 413, "request_too_large", "1000"),
     ("POST", ENQUEUE, JSON | {"x-correlation-id": "x" * 129}, b"{}", 400, "invalid_argument", "X-Correlation-Id"),
     ("GET", ENQUEUE, {}, b"", 405, "route_not_found", "POST"),
@@ -179,8 +187,8 @@ def test_what_makes_no_sense_is_refused_clearly(
     """A refusal has a status, a code, a cause that names what is wrong, and a remedy."""
 
     async def main() -> None:
-        async with opened(limits=CallLimits(body_bytes_max=1_000)) as house:
-            answer = await house.http.request(method, path, headers=headers, content=body)
+        async with opened(limits=CallLimits(body_bytes_max=1_000)) as server:
+            answer = await server.http.request(method, path, headers=headers, content=body)
             error = answer.json()["error"]
             assert (answer.status_code, error["code"]) == (status, code)
             assert word in error["cause"]
@@ -193,17 +201,17 @@ def test_a_refusal_that_time_mends_says_when() -> None:
     """A full queue answers 503 in the item, and too many waiters 429 with Retry-After."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.post("queues/update", {"queue": "orders", "policy": {"waiting_max": 1}})
-            answer = await house.post("queue/enqueue", {"queue": "orders", "messages": [{}, {}]})
+        async with opened() as server:
+            await server.post("queues/update", {"queue": "orders", "policy": {"waiting_max": 1}})
+            answer = await server.post("queue/enqueue", {"queue": "orders", "messages": [{}, {}]})
             first, second = answer.json()["results"]
             assert first["id"]
             assert second["error"]["code"] == "queue_full"
-            house.broker._engine.consumers._waiters_max = 1
-            waiting = asyncio.create_task(house.broker.lease("orders.dlq", wait_ms=60_000))
-            while not (await house.broker.queue("orders.dlq")).waiters:
+            server.broker._engine.consumers._waiters_max = 1
+            waiting = asyncio.create_task(server.broker.lease("orders.dlq", wait_ms=60_000))
+            while not (await server.broker.queue("orders.dlq")).waiters:
                 pass
-            refused = await house.post("queue/dequeue", {"queue": "orders.dlq", "wait_ms": 1})
+            refused = await server.post("queue/dequeue", {"queue": "orders.dlq", "wait_ms": 1})
             assert refused.status_code == 429
             assert int(refused.headers["retry-after"]) >= 1
             waiting.cancel()
@@ -216,18 +224,18 @@ def test_a_correlation_id_goes_with_the_message() -> None:
     """The id of the request is on each message that has none, echoed, and comes back with the delivery."""
 
     async def main() -> None:
-        async with opened() as house:
+        async with opened() as server:
             messages = [{}, {"correlation_id": "own"}]
-            answer = await house.post(
+            answer = await server.post(
                 "queue/enqueue", {"queue": "orders", "messages": messages}, x_correlation_id="trace-1"
             )
             assert answer.headers["x-correlation-id"] == "trace-1"
-            first = await house.post("queue/dequeue", {"queue": "orders"})
-            second = await house.post("queue/dequeue", {"queue": "orders"})
+            first = await server.post("queue/dequeue", {"queue": "orders"})
+            second = await server.post("queue/dequeue", {"queue": "orders"})
             assert first.headers["x-correlation-id"] == first.json()["deliveries"][0]["correlation_id"] == "trace-1"
             assert second.headers["x-correlation-id"] == "own"
-            made = await house.post("queue/enqueue", {"queue": "orders", "messages": [{}]})
-            third = await house.post("queue/dequeue", {"queue": "orders"})
+            made = await server.post("queue/enqueue", {"queue": "orders", "messages": [{}]})
+            third = await server.post("queue/dequeue", {"queue": "orders"})
             assert third.json()["deliveries"][0]["correlation_id"] == made.json()["results"][0]["id"]
 
     run(main())
@@ -246,8 +254,8 @@ def test_pages_of_other_sites_can_not_call(headers: dict[str, str], status: int)
     """Where no keys are asked for, a browser's foreign page is told apart by its origin or our name."""
 
     async def main() -> None:
-        async with opened(hosts=frozenset(("localhost", "::1"))) as house:
-            assert (await house.http.get("/v1/queues", headers=headers)).status_code == status
+        async with opened(hosts=frozenset(("localhost", "::1"))) as server:
+            assert (await server.http.get("/v1/queues", headers=headers)).status_code == status
 
     run(main())
 
@@ -256,21 +264,21 @@ def test_a_server_that_goes_down_takes_acks_and_no_new_work() -> None:
     """While draining, enqueue and dequeue are refused with 503, waiting ones get nothing, and acks are taken."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.post("queue/enqueue", {"queue": "orders", "messages": [{}]})
-            receipt = await lease(house, "orders")
-            polling = asyncio.create_task(house.post("queue/dequeue", {"queue": "orders", "wait_ms": 60_000}))
-            while not (await house.broker.queue("orders")).waiters:
+        async with opened() as server:
+            await server.post("queue/enqueue", {"queue": "orders", "messages": [{}]})
+            receipt = await lease(server, "orders")
+            polling = asyncio.create_task(server.post("queue/dequeue", {"queue": "orders", "wait_ms": 60_000}))
+            while not (await server.broker.queue("orders")).waiters:
                 pass
-            house.server.draining.set()
-            dismiss_waiters(house.server)
+            server.context.draining.set()
+            dismiss_waiters(server.context)
             assert (await polling).json() == {"deliveries": []}
-            refused = await house.post("queue/enqueue", {"queue": "orders", "messages": [{}]})
+            refused = await server.post("queue/enqueue", {"queue": "orders", "messages": [{}]})
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "closed")
-            assert (await house.http.get("/readyz")).status_code == 503
-            assert (await house.post("queue/ack", {"queue": "orders", "receipts": [receipt]})).json() == {
+            assert (await server.http.get("/readyz")).status_code == 503
+            assert (await server.post("queue/ack", {"queue": "orders", "receipts": [receipt]})).json() == {
                 "results": [{}]
             }
-            await settled(house.server, quiet_s=60)
+            await settled(server.context, quiet_s=60)
 
     run(main())

@@ -10,43 +10,43 @@ import pytest
 
 from fairlane.journal.identity import is_journal_id
 
-from .house import House, opened, run
+from .local_server import LocalServer, opened, run
 
 ARROW = {"accept": "application/vnd.apache.arrow.stream"}
 
 
-async def table_of(house: House, **query: Any) -> Any:
+async def table_of(server: LocalServer, **query: Any) -> Any:
     """Return the events of a range as a table."""
-    answer = await house.http.get("/v1/journal", params=query, headers=ARROW)
+    answer = await server.http.get("/v1/journal", params=query, headers=ARROW)
     assert answer.status_code == 200, answer.text
     return pa.ipc.open_stream(answer.content).read_all(), answer.headers
 
 
-async def lines_of(house: House, **query: Any) -> list[dict[str, Any]]:
+async def lines_of(server: LocalServer, **query: Any) -> list[dict[str, Any]]:
     """Return the events of a range as rows."""
-    answer = await house.http.get("/v1/journal", params=query)
+    answer = await server.http.get("/v1/journal", params=query)
     assert answer.status_code == 200, answer.text
     return [msgspec.json.decode(line) for line in answer.text.splitlines()]
 
 
-async def fill(house: House, count: int, *, key: str = "acme") -> None:
+async def fill(server: LocalServer, count: int, *, key: str = "acme") -> None:
     """Enqueue messages."""
     message = {"payload": "", "fairness_key": key}
-    await house.post("queue/enqueue", {"queue": "orders", "messages": [message] * count})
+    await server.post("queue/enqueue", {"queue": "orders", "messages": [message] * count})
 
 
 def test_a_range_of_many_slices_is_complete_and_in_order() -> None:
     """A range up to a position is one stream, however long, without an event too many."""
 
     async def main() -> None:
-        async with opened() as house:
+        async with opened() as server:
             for _ in range(26):
-                await fill(house, 1_000)
-            table, headers = await table_of(house, after=100, until=25_500)
+                await fill(server, 1_000)
+            table, headers = await table_of(server, after=100, until=25_500)
             assert table.column("sequence").to_pylist() == list(range(101, 25_501))
             assert (headers["x-fairlane-position"], headers["x-fairlane-beginning"]) == ("25500", "0")
             end = int(headers["x-fairlane-end"])
-            table, headers = await table_of(house, after=25_500, until=10**12)
+            table, headers = await table_of(server, after=25_500, until=10**12)
             assert table.column("sequence").to_pylist()[-1] == end
             assert headers["x-fairlane-position"] == str(end)
 
@@ -77,13 +77,13 @@ def test_json_lines_name_the_position_to_continue_from() -> None:
     """As JSON lines, a range of many slices ends early and names the next position."""
 
     async def main() -> None:
-        async with opened() as house:
+        async with opened() as server:
             for _ in range(12):
-                await fill(house, 1_000)
+                await fill(server, 1_000)
             seen: list[int] = []
             after = 0
             while after < 11_500:
-                answer = await house.http.get("/v1/journal", params={"after": after, "until": 11_500})
+                answer = await server.http.get("/v1/journal", params={"after": after, "until": 11_500})
                 seen += [msgspec.json.decode(line)["sequence"] for line in answer.text.splitlines()]
                 after = int(answer.headers["x-fairlane-position"])
             assert seen[-1] == 11_500
@@ -96,10 +96,10 @@ def test_events_and_columns_are_selected() -> None:
     """Kinds, queues, messages, times and columns select the same in JSON lines and Arrow."""
 
     async def main() -> None:
-        async with opened() as house:
-            await fill(house, 3)
-            await house.post("queue/dequeue", {"queue": "orders", "count": 2})
-            everything = await lines_of(house)
+        async with opened() as server:
+            await fill(server, 3)
+            await server.post("queue/dequeue", {"queue": "orders", "count": 2})
+            everything = await lines_of(server)
             ids = [event["message_id"] for event in everything if event["kind"] == "enqueued"]
             at_ms = everything[-1]["at_ms"]
             for query, expected in (
@@ -110,13 +110,13 @@ def test_events_and_columns_are_selected() -> None:
                 ({"until_ms": 0}, set()),
                 ({"message_ids": ids[0]}, {"enqueued", "leased"}),
             ):
-                lines = await lines_of(house, **query)
-                table, _ = await table_of(house, until=1_000, **query)
+                lines = await lines_of(server, **query)
+                table, _ = await table_of(server, until=1_000, **query)
                 assert {line["kind"] for line in lines} == expected, query
                 assert table.column("kind").to_pylist() == [line["kind"] for line in lines]
-            table, _ = await table_of(house, columns="kind,sequence")
+            table, _ = await table_of(server, columns="kind,sequence")
             assert table.schema.names == ["sequence", "kind"]
-            assert all(set(line) == {"sequence", "kind"} for line in await lines_of(house, columns="kind,sequence"))
+            assert all(set(line) == {"sequence", "kind"} for line in await lines_of(server, columns="kind,sequence"))
 
     run(main())
 
@@ -136,8 +136,8 @@ def test_invalid_parameters_are_rejected(query: dict[str, Any], text: str) -> No
     """The error names the parameter."""
 
     async def main() -> None:
-        async with opened() as house:
-            answer = await house.http.get("/v1/journal", params=query)
+        async with opened() as server:
+            answer = await server.http.get("/v1/journal", params=query)
             assert answer.status_code == 400
             assert text in answer.json()["error"]["cause"]
 
@@ -148,20 +148,20 @@ def test_messages_are_found_by_their_correlation_id() -> None:
     """JSON lines and Arrow have the enqueue events of these messages and no others."""
 
     async def main() -> None:
-        async with opened() as house:
+        async with opened() as server:
             messages = [{"correlation_id": each} for each in ("order-7, twice", "order-8", "order-7, twice")] + [{}]
-            answer = await house.post("queue/enqueue", {"queue": "orders", "messages": messages})
+            answer = await server.post("queue/enqueue", {"queue": "orders", "messages": messages})
             ids = [each["id"] for each in answer.json()["results"]]
-            await house.post("queue/dequeue", {"queue": "orders", "count": 4})
-            found = await lines_of(house, correlation_id="order-7, twice")
+            await server.post("queue/dequeue", {"queue": "orders", "count": 4})
+            found = await lines_of(server, correlation_id="order-7, twice")
             assert [(each["kind"], each["message_id"]) for each in found] == [
                 ("enqueued", ids[0]),
                 ("enqueued", ids[2]),
             ]
-            table, _ = await table_of(house, correlation_id="order-7, twice", columns="sequence,message_id")
+            table, _ = await table_of(server, correlation_id="order-7, twice", columns="sequence,message_id")
             assert table.column("message_id").to_pylist() == [ids[0], ids[2]]
-            both = await lines_of(house, correlation_id="order-7, twice", message_ids=ids[2])
+            both = await lines_of(server, correlation_id="order-7, twice", message_ids=ids[2])
             assert [each["message_id"] for each in both] == [ids[2]]
-            assert await lines_of(house, correlation_id="order-9") == []
+            assert await lines_of(server, correlation_id="order-9") == []
 
     run(main())

@@ -15,7 +15,7 @@ from fairlane.server.interfaces.http import HttpInterface
 from fairlane.testing.clock import FakeClock
 from fairlane.verbs.keys import Grant
 
-from .house import House, opened, run
+from .local_server import LocalServer, opened, run
 
 PATIENCE_S = 30.0
 
@@ -47,7 +47,7 @@ class Feed:
 
 
 @asynccontextmanager
-async def viewing(house: House, query: str = "", *, key: str | None = None) -> AsyncIterator[Feed]:
+async def viewing(server: LocalServer, query: str = "", *, key: str | None = None) -> AsyncIterator[Feed]:
     """Watch the feed while the context lasts."""
     incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -57,7 +57,7 @@ async def viewing(house: House, query: str = "", *, key: str | None = None) -> A
     async def send(event: Any) -> None:
         outgoing.put_nowait(event)
 
-    serving = asyncio.create_task(HttpInterface(house.server)(scope, incoming.get, send))
+    serving = asyncio.create_task(HttpInterface(server.context)(scope, incoming.get, send))
     started = await outgoing.get()
     assert (started["status"], dict(started["headers"])[b"content-type"]) == (200, b"text/event-stream")
     try:
@@ -71,13 +71,13 @@ def test_snapshots_have_rates_and_shares() -> None:
     """Queues have rates of enqueued, leased and acknowledged messages; keys have served and entitled shares."""
 
     async def main() -> None:
-        async with opened() as house, viewing(house, "queue=orders") as feed:
+        async with opened() as server, viewing(server, "queue=orders") as feed:
             snapshot = await feed.read()
             assert snapshot is not None
             assert snapshot["queue"]["keys"] == []
             news = [NewMessage(fairness_key="acme")] * 30 + [NewMessage(fairness_key="bakery", cost=2)] * 5
-            await house.broker.enqueue_many("orders", news)
-            await house.broker.ack_many("orders", await house.broker.lease("orders", 10))
+            await server.broker.enqueue_many("orders", news)
+            await server.broker.ack_many("orders", await server.broker.lease("orders", 10))
             snapshot = await feed.until(lambda each: "queue" in each and bool(each["queue"]["windows"][0]["served"]))
             (orders,) = [queue for queue in snapshot["queues"] if queue["name"] == "orders"]
             assert (orders["waiting"], orders["leased"], orders["rates"]["enqueued"] > 0) == (25, 0, True)
@@ -96,15 +96,15 @@ def test_snapshots_name_what_holds_a_key_back() -> None:
     """They name a pause, a reached cap, and a throttle without a token."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.broker.set_config("cap:orders:capped", "1")
-            await house.broker.set_throttle("smtp", rate=0.001, burst=1)
+        async with opened() as server:
+            await server.broker.set_config("cap:orders:capped", "1")
+            await server.broker.set_throttle("smtp", rate=0.001, burst=1)
             for key, throttles in (("capped", ()), ("paused", ()), ("throttled", ("smtp",))):
                 news = [NewMessage(fairness_key=key, throttles=throttles)] * 2
-                await house.broker.enqueue_many("orders", news)
-            await house.broker.pause("orders", key="paused")
-            await house.broker.lease("orders", 10)
-            async with viewing(house, "queue=orders") as feed:
+                await server.broker.enqueue_many("orders", news)
+            await server.broker.pause("orders", key="paused")
+            await server.broker.lease("orders", 10)
+            async with viewing(server, "queue=orders") as feed:
                 snapshot = await feed.read()
                 assert snapshot is not None
                 held = {each["key"]: each["held_by"] for each in snapshot["queue"]["keys"]}
@@ -122,19 +122,19 @@ def test_snapshots_have_the_streaming_consumers() -> None:
 
     async def main() -> None:
         clock = FakeClock(1_000_000)
-        async with opened(clock=clock) as house:
-            await house.broker.enqueue_many("orders", [NewMessage()] * 3)
-            async with house.broker.consume("orders", credit=2, owner="press") as stream:
+        async with opened(clock=clock) as server:
+            await server.broker.enqueue_many("orders", [NewMessage()] * 3)
+            async with server.broker.consume("orders", credit=2, owner="press") as stream:
                 first = await anext(stream)
                 clock.advance(5_000)
-                await house.broker.extend(first)
-                async with viewing(house, "queue=orders") as feed:
+                await server.broker.extend(first)
+                async with viewing(server, "queue=orders") as feed:
                     snapshot = await feed.read()
                     assert snapshot is not None
                     stream_now = {"owner": "press", "credit": 2, "leased": 2, "lease_ms": 1_000_000}
                     assert snapshot["streams"] == [stream_now]
                     for lease in (first, await anext(stream)):
-                        await house.broker.ack(lease)
+                        await server.broker.ack(lease)
                     clock.advance(2_000)
                     later = await feed.until(lambda each: each.get("streams", [{}])[0].get("leased") == 1)
                     assert 1_005_000 <= later["streams"][0]["lease_ms"] <= 1_007_000
@@ -146,15 +146,15 @@ def test_keys_are_limited_and_can_be_searched() -> None:
     """A viewer gets as many keys as it asks for, and can find one that is not among them."""
 
     async def main() -> None:
-        async with opened() as house:
+        async with opened() as server:
             news = [NewMessage(fairness_key=f"tenant-{number}") for number in range(50)]
-            await house.broker.enqueue_many("orders", [*news, NewMessage(fairness_key="tenant-7")])
-            async with viewing(house, "queue=orders&keys_max=3") as feed:
+            await server.broker.enqueue_many("orders", [*news, NewMessage(fairness_key="tenant-7")])
+            async with viewing(server, "queue=orders&keys_max=3") as feed:
                 snapshot = await feed.read()
                 assert snapshot is not None
                 assert (len(snapshot["queue"]["keys"]), snapshot["queue"]["active_keys"]) == (3, 50)
                 assert snapshot["queue"]["keys"][0]["key"] == "tenant-7"
-            async with viewing(house, "queue=orders&match=NANT-49") as feed:
+            async with viewing(server, "queue=orders&match=NANT-49") as feed:
                 snapshot = await feed.read()
                 assert snapshot is not None
                 assert [each["key"] for each in snapshot["queue"]["keys"]] == ["tenant-49"]
@@ -166,10 +166,10 @@ def test_the_rates_of_a_second_viewer_start_when_it_connects() -> None:
     """Events before that are not part of its rates."""
 
     async def main() -> None:
-        async with opened() as house, viewing(house) as first:
-            await house.broker.enqueue_many("orders", [NewMessage()] * 1_000)
+        async with opened() as server, viewing(server) as first:
+            await server.broker.enqueue_many("orders", [NewMessage()] * 1_000)
             await first.read()
-            async with viewing(house) as second:
+            async with viewing(server) as second:
                 for _ in range(2):
                     snapshot = await second.read()
                     assert snapshot is not None
@@ -183,13 +183,13 @@ def test_without_viewers_no_records_are_folded() -> None:
     """The feed follows commits from the first viewer to the last."""
 
     async def main() -> None:
-        async with opened() as house:
-            assert not house.server.listeners
-            async with viewing(house, "queue=orders"), viewing(house) as feed:
+        async with opened() as server:
+            assert not server.context.listeners
+            async with viewing(server, "queue=orders"), viewing(server) as feed:
                 await feed.read()
-                assert (len(house.server.listeners), house.server.viewers.count) == (1, 2)
-            assert not house.server.listeners
-            assert house.server.tally.subscriptions == 0
+                assert (len(server.context.listeners), server.context.viewers.count) == (1, 2)
+            assert not server.context.listeners
+            assert server.context.tally.subscriptions == 0
 
     run(main())
 
@@ -198,11 +198,11 @@ def test_rights() -> None:
     """A viewer sees the queues it may consume from; producers and callers without an API key are rejected."""
 
     async def main() -> None:
-        async with opened(requires_auth=True) as house:
-            await house.broker.create_queue("secret")
-            consumer = await house.key(Grant(right="consume", queues="orders"))
-            producer = await house.key(Grant(right="produce"))
-            async with viewing(house, key=consumer) as feed:
+        async with opened(requires_auth=True) as server:
+            await server.broker.create_queue("secret")
+            consumer = await server.key(Grant(right="consume", queues="orders"))
+            producer = await server.key(Grant(right="produce"))
+            async with viewing(server, key=consumer) as feed:
                 snapshot = await feed.read()
                 assert snapshot is not None
                 assert [queue["name"] for queue in snapshot["queues"]] == ["orders"]
@@ -213,7 +213,7 @@ def test_rights() -> None:
                 ("?queue=orders", producer, 403),
             ):
                 fields = {} if key is None else {"authorization": f"Bearer {key}"}
-                assert (await house.http.get(f"/v1/live{query}", headers=fields)).status_code == status
+                assert (await server.http.get(f"/v1/live{query}", headers=fields)).status_code == status
 
     run(main())
 
@@ -232,8 +232,8 @@ def test_invalid_parameters_are_rejected(query: str, status: int, word: str) -> 
     """The error says what is wrong, before the feed starts."""
 
     async def main() -> None:
-        async with opened() as house:
-            answer = await house.http.get(f"/v1/live?{query}")
+        async with opened() as server:
+            answer = await server.http.get(f"/v1/live?{query}")
             assert (answer.status_code, word in answer.json()["error"]["cause"]) == (status, True)
 
     run(main())
@@ -243,16 +243,16 @@ def test_the_feed_ends_with_its_queue_and_with_the_server() -> None:
     """The feed of a deleted queue, and every feed of a server that shuts down, ends."""
 
     async def main() -> None:
-        async with opened() as house, asyncio.timeout(PATIENCE_S):
-            await house.broker.create_queue("short-lived")
-            async with viewing(house, "queue=short-lived") as feed:
-                await house.broker.delete_queue("short-lived")
+        async with opened() as server, asyncio.timeout(PATIENCE_S):
+            await server.broker.create_queue("short-lived")
+            async with viewing(server, "queue=short-lived") as feed:
+                await server.broker.delete_queue("short-lived")
                 while await feed.read() is not None:
                     pass
-            async with viewing(house) as feed:
-                house.server.draining.set()
+            async with viewing(server) as feed:
+                server.context.draining.set()
                 while await feed.read() is not None:
                     pass
-            assert (await house.http.get("/v1/live")).status_code == 503
+            assert (await server.http.get("/v1/live")).status_code == 503
 
     run(main())

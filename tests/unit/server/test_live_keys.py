@@ -9,7 +9,7 @@ from fairlane.model.message import NewMessage
 from fairlane.server.live.keys import KeyQuery, KeySampler
 from fairlane.server.live.windows import KeyWindows
 
-from .house import House, opened, run
+from .local_server import LocalServer, opened, run
 
 
 class Wall:
@@ -21,18 +21,18 @@ class Wall:
         return self.now_s
 
 
-def sampler_of(house: House, clock: Wall) -> KeySampler:
+def sampler_of(server: LocalServer, clock: Wall) -> KeySampler:
     """Create a sampler of the queue."""
-    return KeySampler(house.broker, "orders", KeyWindows(house.broker.now_ms()), clock=clock)
+    return KeySampler(server.broker, "orders", KeyWindows(server.broker.now_ms()), clock=clock)
 
 
 def test_one_sample_serves_all_viewers() -> None:
     """Viewers with the same query get the same snapshot of a version, and a viewer that has seen it gets none."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.broker.enqueue_many("orders", [NewMessage(fairness_key=key) for key in ("acme", "bakery")])
-            sampler, query = sampler_of(house, Wall()), KeyQuery(keys_max=10)
+        async with opened() as server:
+            await server.broker.enqueue_many("orders", [NewMessage(fairness_key=key) for key in ("acme", "bakery")])
+            sampler, query = sampler_of(server, Wall()), KeyQuery(keys_max=10)
             version, first = await sampler.snapshot(query, seen=0)
             assert first is not None
             assert (await sampler.snapshot(query, seen=0)) == (version, first)
@@ -49,11 +49,11 @@ def test_a_new_version_appears_only_after_the_idle_time() -> None:
     """Arrivals do not appear before that, however often viewers ask."""
 
     async def main() -> None:
-        async with opened() as house:
+        async with opened() as server:
             clock = Wall()
-            sampler, query = sampler_of(house, clock), KeyQuery(keys_max=10)
+            sampler, query = sampler_of(server, clock), KeyQuery(keys_max=10)
             version, _ = await sampler.snapshot(query, seen=0)
-            await house.broker.enqueue("orders", NewMessage(fairness_key="late"))
+            await server.broker.enqueue("orders", NewMessage(fairness_key="late"))
             assert (await sampler.snapshot(query, seen=version))[1] is None
             clock.now_s += 3_600
             after, snapshot = await sampler.snapshot(query, seen=version)
@@ -67,9 +67,9 @@ def test_viewers_of_a_deleted_queue_get_an_error() -> None:
     """Every viewer gets it: none waits for a sample that failed."""
 
     async def main() -> None:
-        async with opened() as house:
-            sampler, query = sampler_of(house, Wall()), KeyQuery(keys_max=10)
-            await house.broker.delete_queue("orders")
+        async with opened() as server:
+            sampler, query = sampler_of(server, Wall()), KeyQuery(keys_max=10)
+            await server.broker.delete_queue("orders")
             for _ in range(2):
                 with pytest.raises(QueueNotFound):
                     await sampler.snapshot(query, seen=0)

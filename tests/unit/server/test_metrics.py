@@ -19,13 +19,38 @@ from fairlane.server.metrics.scrape import Metrics
 from fairlane.server.settings import check, load
 from fairlane.server.watchdog import Watchdog
 from fairlane.testing.clock import FakeClock
+from fairlane.verbs.keys import Grant
+from fairlane.wire.frames import Refused
 
-from .house import House, opened, run
+from .local_server import LocalServer, connected, opened, run
 
 
-async def values(house: House) -> dict[tuple[str, tuple[str, ...]], float]:
+def test_each_refused_request_counts_once() -> None:
+    """A request counts by its error code whether authentication, the decoder or the broker refused it."""
+
+    async def main() -> None:
+        async with opened(requires_auth=True) as server:
+            key = await server.key(Grant(right="consume", queues="orders"))
+            await server.post("queue/stats", {"queue": "orders"})
+            await server.post("nowhere", key=key)
+            await server.http.get("/v1/queue/lease", headers={"authorization": f"Bearer {key}"})
+            await server.post("queue/lease", {"queue": "orders", "count": "many"}, key=key)
+            await server.post("queue/enqueue", {"queue": "orders", "messages": []}, key=key)
+            async with connected(server, key=key) as socket:
+                for request in ({"queue": 1}, {"queue": "orders", "count": 0}):
+                    socket.call("lease", request)
+                    await socket.next(Refused)
+                socket.call("consume", {"queue": "other", "credit": 1})
+                await socket.next(Refused)
+            found = server.context.tally.errors
+            assert found == {"unauthenticated": 1, "route_not_found": 2, "invalid_argument": 3, "forbidden": 2}
+
+    run(main())
+
+
+async def values(server: LocalServer) -> dict[tuple[str, tuple[str, ...]], float]:
     """Scrape the server and return all values by name and label values."""
-    text = (await house.http.get("/metrics")).text
+    text = (await server.http.get("/metrics")).text
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return {(each.name, tuple(each.labels.values())): each.value for each in samples}
 
@@ -35,8 +60,8 @@ def test_a_wait_is_split_by_its_reasons() -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        async with opened(clock=clock) as house:
-            broker = house.broker
+        async with opened(clock=clock) as server:
+            broker = server.broker
             await broker.set_throttle("smtp", rate=0.1, burst=1)
             await broker.enqueue("orders", NewMessage(delay_ms=4_000))
             clock.advance(4_000)
@@ -45,7 +70,7 @@ def test_a_wait_is_split_by_its_reasons() -> None:
             await broker.resume("orders")
             clock.advance(2_000)
             assert len(await broker.lease("orders")) == 1
-            seen = await values(house)
+            seen = await values(server)
             reasons = {
                 labels[1]: value for (name, labels), value in seen.items() if name == "fairlane_wait_seconds_total"
             }
@@ -55,7 +80,7 @@ def test_a_wait_is_split_by_its_reasons() -> None:
             assert len(await broker.lease("orders", 2)) == 1
             clock.advance(10_000)
             assert len(await broker.lease("orders", 2)) == 1
-            seen = await values(house)
+            seen = await values(server)
             assert seen["fairlane_wait_seconds_total", ("orders", "throttled")] == 10
             assert seen["fairlane_throttle_decisions_total", ("smtp", "passed")] == 2
             assert seen["fairlane_throttle_decisions_total", ("smtp", "held_back")] >= 1
@@ -68,12 +93,12 @@ def test_a_late_lease_expiry_is_measured() -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        async with opened(clock=clock) as house:
-            await house.broker.enqueue("orders", NewMessage())
-            await house.broker.lease("orders", visibility_ms=1_000)
+        async with opened(clock=clock) as server:
+            await server.broker.enqueue("orders", NewMessage())
+            await server.broker.lease("orders", visibility_ms=1_000)
             clock.advance(1_200)
-            await house.broker.enqueue("orders", NewMessage())
-            seen = await values(house)
+            await server.broker.enqueue("orders", NewMessage())
+            seen = await values(server)
             assert seen["fairlane_lease_expiry_lateness_seconds_count", ()] == 1
             assert seen["fairlane_lease_expiry_lateness_seconds_sum", ()] == 0.2
             assert seen["fairlane_messages_total", ("orders", "returned", "expiry")] == 1
@@ -85,13 +110,13 @@ def test_key_labels_are_bounded_and_counters_never_decrease() -> None:
     """Ten keys and the shared label are exported however keys come and go, and their counters only grow."""
 
     async def main() -> None:
-        async with opened() as house:
+        async with opened() as server:
             before: dict[str, float] = {}
             for lap in range(4):
                 for key in [f"tenant-{lap}-{number}" for number in range(30)] + ["steady"] * 5:
-                    await house.broker.enqueue("orders", NewMessage(fairness_key=key))
-                    await house.broker.ack((await house.broker.lease("orders"))[0])
-                seen = await values(house)
+                    await server.broker.enqueue("orders", NewMessage(fairness_key=key))
+                    await server.broker.ack((await server.broker.lease("orders"))[0])
+                seen = await values(server)
                 served = {
                     labels[1]: cost for (name, labels), cost in seen.items() if name == "fairlane_key_served_total"
                 }
@@ -110,15 +135,15 @@ def test_share_and_entitled_share_of_keys() -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        async with opened(clock=clock) as house:
-            await house.broker.set_config("weight:orders:big", "3")
+        async with opened(clock=clock) as server:
+            await server.broker.set_config("weight:orders:big", "3")
             for key in ("big", "small"):
-                await house.broker.enqueue_many("orders", [NewMessage(fairness_key=key)] * 100)
-            await values(house)
+                await server.broker.enqueue_many("orders", [NewMessage(fairness_key=key)] * 100)
+            await values(server)
             for _ in range(40):
-                await house.broker.lease("orders")
+                await server.broker.lease("orders")
             clock.advance(10_000)
-            seen = await values(house)
+            seen = await values(server)
             assert abs(seen["fairlane_key_share_ratio", ("orders", "big")] - 0.75) < 0.04
             assert seen["fairlane_key_entitled_share_ratio", ("orders", "big")] == 0.75
             assert seen["fairlane_key_messages", ("orders", "big")] == 100
@@ -132,22 +157,22 @@ def test_a_paused_key_is_paused_and_not_starved() -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        async with opened(clock=clock) as house:
+        async with opened(clock=clock) as server:
             for key in ("acme", "bakery"):
-                await house.broker.enqueue_many("orders", [NewMessage(fairness_key=key)] * 100)
-            await values(house)
-            await house.broker.pause("orders", key="acme")
+                await server.broker.enqueue_many("orders", [NewMessage(fairness_key=key)] * 100)
+            await values(server)
+            await server.broker.pause("orders", key="acme")
             for _ in range(40):
-                await house.broker.lease("orders")
+                await server.broker.lease("orders")
             clock.advance(300_000)
-            seen = await values(house)
+            seen = await values(server)
             assert seen["fairlane_key_paused", ("orders", "acme")] == 1
             assert seen["fairlane_key_paused", ("orders", "bakery")] == 0
             for name in ("fairlane_key_share_ratio", "fairlane_key_entitled_share_ratio"):
                 assert (seen[name, ("orders", "acme")], seen[name, ("orders", "bakery")]) == (0, 1)
-            await house.broker.resume("orders", key="acme")
-            assert (await house.broker.lease("orders"))[0].fairness_key == "acme"
-            seen = await values(house)
+            await server.broker.resume("orders", key="acme")
+            assert (await server.broker.lease("orders"))[0].fairness_key == "acme"
+            seen = await values(server)
             assert seen["fairlane_wait_seconds_total", ("orders", "paused")] == 300
             assert seen["fairlane_wait_seconds_total", ("orders", "turn")] == 0
 
@@ -199,13 +224,13 @@ def test_keys_are_not_counted_when_key_labels_are_disabled() -> None:
     """With metrics_keys_max = 0 the server neither counts nor exports keys; all other metrics stay."""
 
     async def main() -> None:
-        async with opened() as house:
-            metrics = Metrics(house.broker, watchdog=Watchdog(), keys_max=0)
-            house.broker.add_tap(metrics.fold.note)
-            await house.broker.enqueue("orders", NewMessage(fairness_key="acme"))
-            await house.broker.lease("orders")
+        async with opened() as server:
+            metrics = Metrics(server.broker, watchdog=Watchdog(), keys_max=0)
+            server.broker.add_tap(metrics.fold.note)
+            await server.broker.enqueue("orders", NewMessage(fairness_key="acme"))
+            await server.broker.lease("orders")
             assert metrics.fold.of("orders").served == {}
-            families = await metrics.families(house.server.tally, house.server.connections)
+            families = await metrics.families(server.context.tally, server.context.connections)
             labels = {value for family in families for sample in family.samples for _, value in sample.labels}
             assert "acme" not in labels
             assert metrics.fold.of("orders").waits.count == 1

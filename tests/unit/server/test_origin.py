@@ -13,8 +13,8 @@ from fairlane.verbs.leases import Forward
 from fairlane.verbs.messages import Enqueue
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.trace import TraceContext, trace_of
-from tests.unit.server.grpc_house import called
-from tests.unit.server.house import opened, run
+from tests.unit.server.grpc_client import called
+from tests.unit.server.local_server import opened, run
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 ORIGIN = CallContext("c-1", TraceContext(TRACEPARENT, "shop=1"))
@@ -102,11 +102,11 @@ def test_http_keeps_a_trace_with_the_message() -> None:
     """What the request says is in the headers of the delivery; what is broken is passed over."""
 
     async def main() -> None:
-        async with opened() as house:
+        async with opened() as server:
             body = {"queue": "orders", "messages": [{}]}
-            assert (await house.post("queue/enqueue", body, traceparent="broken")).status_code == 200
-            await house.post("queue/enqueue", body, **BOTH)
-            answer = await house.post("queue/dequeue", {"queue": "orders", "count": 2})
+            assert (await server.post("queue/enqueue", body, traceparent="broken")).status_code == 200
+            await server.post("queue/enqueue", body, **BOTH)
+            answer = await server.post("queue/dequeue", {"queue": "orders", "count": 2})
             assert [delivery["headers"] for delivery in answer.json()["deliveries"]] == [{}, BOTH]
 
     run(main())

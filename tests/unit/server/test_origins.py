@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 
 from fairlane.errors import Forbidden, InvalidArgument
+from fairlane.server.limits import CallLimits
 from fairlane.server.origins import ANY_ADDRESS, check_host_once, check_origin
 from fairlane.server.run import _hosts_of
 from fairlane.server.settings import ServerSettings, check
 from tests.kit.servers.listening import listening
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
+FEW_FAILURES = CallLimits(auth_failures_per_second=1)
+"""Ten at once; then a machine would need 100 s for 110 requests so that none is over the limit."""
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,7 @@ def test_forwarded_addresses_are_believed_from_trusted_proxies_only() -> None:
 
     async def calls(trusted: str | None) -> list[int]:
         settings = ServerSettings(trusted_proxies=trusted)
-        async with listening(settings=settings, requires_auth=True) as server:
+        async with listening(FEW_FAILURES, settings=settings, requires_auth=True) as server:
             wire = await server.connect()
             statuses = []
             for number in range(110):

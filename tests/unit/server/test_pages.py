@@ -15,22 +15,22 @@ from fairlane.model.message import NewMessage
 from fairlane.server.interfaces.http import HttpInterface
 from fairlane.verbs.table import VERBS
 
-from .house import House, opened, run
+from .local_server import LocalServer, opened, run
 
 
 def test_the_description_has_every_verb_and_no_dangling_reference() -> None:
     """Each verb is a path with a request and an answer, and every reference resolves."""
 
     async def main() -> None:
-        async with opened() as house:
-            api = (await house.http.get("/openapi.json")).json()
+        async with opened() as server:
+            api = (await server.http.get("/openapi.json")).json()
             for name, verb in VERBS.items():
                 assert api["paths"][f"/v1/{verb.path}"]["post"]["operationId"] == name
             for ref in refs(api):
                 place: Any = api
                 for part in ref.removeprefix("#/").split("/"):
                     place = place[part]
-            page = (await house.http.get("/docs")).text
+            page = (await server.http.get("/docs")).text
             assert "openapi.json" in page
             assert "http://" not in page.replace("http://www.w3.org", "")
 
@@ -48,18 +48,18 @@ def test_metrics_count_verbs_errors_and_queues() -> None:
     """The metrics have calls, errors and backlogs, with bounded labels."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.post("queue/enqueue", {"queue": "orders", "messages": [{}, {}]})
-            await house.post("queue/dequeue", {"queue": "orders"})
-            await house.post("queue/dequeue", {"queue": "none"})
-            lines = (await house.http.get("/metrics")).text.splitlines()
+        async with opened() as server:
+            await server.post("queue/enqueue", {"queue": "orders", "messages": [{}, {}]})
+            await server.post("queue/dequeue", {"queue": "orders"})
+            await server.post("queue/dequeue", {"queue": "none"})
+            lines = (await server.http.get("/metrics")).text.splitlines()
             assert 'fairlane_calls_total{verb="lease"} 2' in lines
             assert 'fairlane_errors_total{code="queue_not_found"} 1' in lines
             assert 'fairlane_queue_waiting{queue="orders"} 1' in lines
             assert 'fairlane_queue_leased{queue="orders"} 1' in lines
             for number in range(110):
-                await house.broker.create_queue(f"q{number}")
-            lines = (await house.http.get("/metrics")).text.splitlines()
+                await server.broker.create_queue(f"q{number}")
+            lines = (await server.http.get("/metrics")).text.splitlines()
             assert sum(1 for line in lines if line.startswith("fairlane_queue_waiting{")) == 201
 
     run(main())
@@ -69,11 +69,11 @@ def test_the_journal_reads_the_same_as_lines_and_as_arrow() -> None:
     """Both start after the given position and name the next one."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.broker.enqueue_many("orders", [NewMessage()] * 3)
-            lines = await house.http.get("/v1/journal", params={"after": 4})
+        async with opened() as server:
+            await server.broker.enqueue_many("orders", [NewMessage()] * 3)
+            lines = await server.http.get("/v1/journal", params={"after": 4})
             events = [msgspec.json.decode(line) for line in lines.text.splitlines()]
-            arrow = await house.http.get(
+            arrow = await server.http.get(
                 "/v1/journal", params={"after": 4}, headers={"accept": "application/vnd.apache.arrow.stream"}
             )
             table = pa.ipc.open_stream(arrow.content).read_all()
@@ -83,7 +83,7 @@ def test_the_journal_reads_the_same_as_lines_and_as_arrow() -> None:
     run(main())
 
 
-async def stream(house: House, path: str, body: object, accept: str) -> tuple[dict[str, str], Any, Any]:
+async def stream(server: LocalServer, path: str, body: object, accept: str) -> tuple[dict[str, str], Any, Any]:
     """Open a stream; return its headers, a function to read on, and one to disconnect."""
     incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -94,7 +94,7 @@ async def stream(house: House, path: str, body: object, accept: str) -> tuple[di
     async def send(event: Any) -> None:
         outgoing.put_nowait(event)
 
-    serving = asyncio.create_task(HttpInterface(house.server)(scope, incoming.get, send))
+    serving = asyncio.create_task(HttpInterface(server.context)(scope, incoming.get, send))
     started = await outgoing.get()
 
     async def read() -> bytes:
@@ -112,16 +112,16 @@ def test_a_subscription_sends_deliveries_until_the_client_disconnects(accept: st
     """Each delivery is a line, or msgpack with a length prefix; unacknowledged messages return at the end."""
 
     async def main() -> None:
-        async with opened() as house:
-            message_id = await house.broker.enqueue("orders", b"hello")
+        async with opened() as server:
+            message_id = await server.broker.enqueue("orders", b"hello")
             request = {"queue": "orders", "credit": 1}
-            _, read, hang_up = await stream(house, "/v1/queue/subscribeWithState", request, accept)
+            _, read, hang_up = await stream(server, "/v1/queue/subscribeWithState", request, accept)
             piece = await read()
             decode = msgspec.json.decode if accept == "application/json" else msgspec.msgpack.decode
             assert decode(piece if accept == "application/json" else piece[4:])["id"] == message_id
             assert accept == "application/json" or int.from_bytes(piece[:4]) == len(piece) - 4
             await hang_up()
-            assert (await house.broker.get("orders", message_id)).failures == 1
+            assert (await server.broker.get("orders", message_id)).failures == 1
 
     run(main())
 
@@ -130,10 +130,10 @@ def test_a_disconnected_long_poll_leaves_nothing_behind() -> None:
     """Its wait ends, and a later message goes to another consumer."""
 
     async def main() -> None:
-        async with opened() as house:
+        async with opened() as server:
             request = {"queue": "orders", "wait_ms": 60_000}
-            asking = asyncio.create_task(stream(house, "/v1/queue/dequeue", request, "application/json"))
-            while not (await house.broker.queue("orders")).waiters:
+            asking = asyncio.create_task(stream(server, "/v1/queue/dequeue", request, "application/json"))
+            while not (await server.broker.queue("orders")).waiters:
                 pass
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
@@ -149,8 +149,8 @@ def test_a_disconnected_long_poll_leaves_nothing_behind() -> None:
             async def send(event: Any) -> None:
                 raise AssertionError(event)
 
-            polling = asyncio.create_task(HttpInterface(house.server)(scope, incoming.get, send))
-            while (await house.broker.queue("orders")).waiters < 2:
+            polling = asyncio.create_task(HttpInterface(server.context)(scope, incoming.get, send))
+            while (await server.broker.queue("orders")).waiters < 2:
                 pass
             incoming.put_nowait({"type": "http.disconnect"})
             await polling
@@ -162,18 +162,18 @@ def test_a_watcher_is_notified_of_messages() -> None:
     """It is notified of present and later messages, and nothing is leased."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.broker.enqueue("orders", b"")
-            headers, read, hang_up = await stream(house, "/v1/queue/watch", {"queue": "orders"}, "")
+        async with opened() as server:
+            await server.broker.enqueue("orders", b"")
+            headers, read, hang_up = await stream(server, "/v1/queue/watch", {"queue": "orders"}, "")
             assert headers["content-type"] == "text/event-stream"
             assert b'"waiting":1' in await read()
-            await house.broker.enqueue("orders", b"")
+            await server.broker.enqueue("orders", b"")
             assert b'"waiting":2' in await read()
-            await house.broker.stage("orders", "s", batch=0, part="p", at=0, messages=[NewMessage()])
-            await house.broker.publish("orders", "s", batch=0, parts=["p"])
+            await server.broker.stage("orders", "s", batch=0, part="p", at=0, messages=[NewMessage()])
+            await server.broker.publish("orders", "s", batch=0, parts=["p"])
             assert b'"waiting":3' in await read()
             await hang_up()
-            assert (await house.broker.queue("orders")).leased == 0
+            assert (await server.broker.queue("orders")).leased == 0
 
     run(main())
 
@@ -184,13 +184,13 @@ def test_an_internal_error_is_logged_and_reveals_only_its_type(
     """The caller gets 500 with the type of the exception; the log has the traceback."""
 
     async def main() -> tuple[int, str]:
-        async with opened() as house:
+        async with opened() as server:
 
             async def broken(*_: object, **__: object) -> None:
                 raise ZeroDivisionError("the secret")
 
-            monkeypatch.setattr(house.broker, "call", broken)
-            answer = await house.post("queues/list")
+            monkeypatch.setattr(server.broker, "call", broken)
+            answer = await server.post("queues/list")
             return answer.status_code, answer.text
 
     status, text = run(main())
@@ -211,14 +211,14 @@ def test_stats_can_have_keys() -> None:
     """The caller chooses the number of keys; by default there are none."""
 
     async def main() -> None:
-        async with opened() as house:
+        async with opened() as server:
             body = {"queue": "orders", "messages": [{"fairness_key": name} for name in ("a", "a", "b")]}
-            await house.post("queue/enqueue", body)
-            assert (await house.post("queue/stats", {"queue": "orders"})).json()["keys"] == []
-            view = (await house.post("queue/stats", {"queue": "orders", "keys_max": 1})).json()
+            await server.post("queue/enqueue", body)
+            assert (await server.post("queue/stats", {"queue": "orders"})).json()["keys"] == []
+            view = (await server.post("queue/stats", {"queue": "orders", "keys_max": 1})).json()
             assert view["active_keys"] == 2
             (key,) = view["keys"]
             assert (key["key"], key["messages"], key["wait_p99_ms"], key["throttle"]) == ("a", 2, None, None)
-            assert (await house.post("queue/stats", {"queue": "orders", "keys_max": 5_000})).status_code == 400
+            assert (await server.post("queue/stats", {"queue": "orders", "keys_max": 5_000})).status_code == 400
 
     run(main())

@@ -9,7 +9,7 @@ from typing import Any
 from fairlane.model.partitions import partition_of_id, partition_of_key
 from tests.kit.waiting import until
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 TENANTS = [f"tenant-{number}" for number in range(12)]
 

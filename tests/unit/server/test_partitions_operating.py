@@ -7,7 +7,7 @@ from typing import Any
 from fairlane.model.partitions import partition_of_key
 from tests.kit.waiting import until
 from tests.unit.cluster.in_process import Cluster, cluster_of
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 from tests.unit.server.test_partitions import TENANTS, body, everybody_knows, message, receipts, split, taken
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fairlane.model.partitions import Split, partition_of_key
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE_S, until
 from tests.unit.cluster.in_process import SOON_MS, Cluster, cluster_of
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 from tests.unit.server.test_partitions import TENANTS, body, everybody_knows, message, receipts, split, taken
 
 
@@ -68,7 +68,7 @@ def test_growing_and_shrinking_at_once_loses_nothing() -> None:
                     got.update(delivery["id"] for delivery in deliveries)
 
             produced = asyncio.gather(produce("a"), produce("c"), resplit())
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 await asyncio.gather(produced, consume("a"), consume("b"))
             assert len(sent) == 2 * 20 * 12
             assert got == sent
@@ -116,7 +116,7 @@ def test_a_node_that_dies_leaves_its_partitions_to_others() -> None:
                     answer = await left["a"].post("queue/dequeue", {"queue": "orders", "count": 12, "wait_ms": 500})
                     found.extend(answer.json().get("deliveries", []))
 
-            await asyncio.wait_for(take(), 30)
+            await asyncio.wait_for(take(), PATIENCE_S)
             assert {delivery["fairness_key"] for delivery in found} == set(TENANTS)
 
     run(main())

@@ -13,12 +13,12 @@ from fairlane.server.interfaces.grpc_server import GrpcInterface
 from fairlane.verbs.keys import Grant
 from fairlane.wire.frames import Answer, Deliver, Ended, Refused, frames_of
 from fairlane.wire.grpc import broker_pb2, broker_pb2_grpc
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE_S, until
 from tests.unit.cluster.in_process import Member, cluster_of
 from tests.unit.cluster.test_moving import call, next_frame, stream_to
 from tests.unit.cluster.test_partition_rules import key_for
-from tests.unit.server.grpc_house import refused, stub, trailing
-from tests.unit.server.house import run
+from tests.unit.server.grpc_client import refused, stub, trailing
+from tests.unit.server.local_server import run
 from tests.unit.server.test_partitions import TENANTS, body, everybody_knows, message, receipts, split, waiters
 
 HERE = {"x-fairlane-follows": "1"}
@@ -32,7 +32,7 @@ def elsewhere_than_first(partitions: int) -> str:
 async def frames_until(socket: Any, kinds: Any, count: int) -> list[Any]:
     """Return so many frames of some kinds, which may come together."""
     found: list[Any] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while len(found) < count:
             found += [frame for frame in frames_of(await socket.recv()) if isinstance(frame, kinds)]
     return found
@@ -158,17 +158,17 @@ class calling:  # noqa: N801 - used as a function
     """Serve gRPC at a node, and call it."""
 
     def __init__(self, member: Member) -> None:
-        self._door = GrpcInterface(member.server)
+        self._interface = GrpcInterface(member.server)
 
     async def __aenter__(self) -> Any:
-        port = self._door.listen("127.0.0.1:0")
-        await self._door.start()
+        port = self._interface.listen("127.0.0.1:0")
+        await self._interface.start()
         self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
         return stub(broker_pb2_grpc.BrokerStub, self._channel)
 
     async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
-        await self._door.stop()
+        await self._interface.stop()
 
 
 def test_who_rules_a_queue_but_not_its_dead_letters_may_split_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlane.model.message import NewMessage
 from fairlane.testing.clock import FakeClock
 
-from .house import opened, run
+from .local_server import opened, run
 from .test_live import viewing
 from .test_metrics import values
 
@@ -17,11 +17,11 @@ def test_a_pause_of_five_minutes_is_a_pause() -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        async with opened(clock=clock) as house:
-            broker = house.broker
+        async with opened(clock=clock) as server:
+            broker = server.broker
             await broker.enqueue("orders", NewMessage(fairness_key="acme"))
             await broker.pause("orders", key="acme")
-            async with viewing(house, "queue=orders") as feed:
+            async with viewing(server, "queue=orders") as feed:
                 await feed.read()
                 for _ in range(5):
                     await broker.enqueue("orders", NewMessage(fairness_key="bakery"))
@@ -35,7 +35,7 @@ def test_a_pause_of_five_minutes_is_a_pause() -> None:
             await broker.resume("orders", key="acme")
             (delivery,) = await broker.lease("orders")
             assert delivery.fairness_key == "acme"
-            seen = await values(house)
+            seen = await values(server)
             assert seen["fairlane_wait_seconds_total", ("orders", "paused")] == 300
             assert seen["fairlane_wait_seconds_total", ("orders", "turn")] == 0
 

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from fairlane.errors import RateLimited
+from fairlane.gateway.caller import ANYBODY
 from fairlane.server.limits import CallLimits
 from fairlane.server.rate_limits import RateLimits
 from fairlane.server.settings import load
@@ -17,8 +18,9 @@ from fairlane.verbs.keys import Grant
 from fairlane.wire.frames import Refused
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.grpc import types_pb2
-from tests.unit.server.grpc_house import called, refused, trailing
-from tests.unit.server.house import connected, opened, run
+from tests.kit.waiting import PATIENCE_S
+from tests.unit.server.grpc_client import called, refused, trailing
+from tests.unit.server.local_server import connected, opened, run
 
 TWO = CallLimits(requests_per_second=2, requests_burst=2)
 LOOK = {"queue": "orders"}
@@ -63,13 +65,27 @@ def test_the_number_of_remembered_callers_is_limited() -> None:
         rates.check("ann")
 
 
+def test_addresses_of_one_network_share_a_limit() -> None:
+    """A host with an IPv6 network of its own does not get a fresh bucket with each of its addresses."""
+
+    async def main() -> None:
+        async with opened(limits=TWO, clock=FakeClock()) as server:
+            for address in ("2001:db8::1", "2001:db8::2"):
+                server.context.admit(ANYBODY, address)
+            with pytest.raises(RateLimited):
+                server.context.admit(ANYBODY, "2001:db8::3")
+            server.context.admit(ANYBODY, "2001:db8:0:1::3")
+
+    run(main())
+
+
 def test_rate_limited_callers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """Other errors are logged; these are only counted."""
 
     async def main() -> None:
-        async with opened(limits=TWO, clock=FakeClock()) as house:
+        async with opened(limits=TWO, clock=FakeClock()) as server:
             for _ in range(9):
-                await house.post("queue/stats", {"queue": "nowhere"})
+                await server.post("queue/stats", {"queue": "nowhere"})
 
     with caplog.at_level(logging.INFO, "fairlane.access"):
         run(main())
@@ -81,17 +97,17 @@ def test_http_answers_429_with_retry_after() -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        async with opened(limits=TWO, clock=clock) as house:
+        async with opened(limits=TWO, clock=clock) as server:
             for _ in range(2):
-                assert (await house.post("queue/stats", LOOK)).status_code == 200
-            answer = await house.post("queue/stats", LOOK)
+                assert (await server.post("queue/stats", LOOK)).status_code == 200
+            answer = await server.post("queue/stats", LOOK)
             assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
             error = answer.json()["error"]
             assert (error["code"], error["retry_after_ms"]) == ("rate_limited", 500)
-            assert (await house.http.get("/healthz")).status_code == 200
-            assert house.server.tally.errors["rate_limited"] == 1
+            assert (await server.http.get("/healthz")).status_code == 200
+            assert server.context.tally.errors["rate_limited"] == 1
             clock.advance(500)
-            assert (await house.post("queue/stats", LOOK)).status_code == 200
+            assert (await server.post("queue/stats", LOOK)).status_code == 200
 
     run(main())
 
@@ -100,16 +116,16 @@ def test_the_limit_is_by_api_key_and_not_by_connection() -> None:
     """An API key has one bucket for HTTP and the stream together; another key has its own."""
 
     async def main() -> None:
-        async with opened(requires_auth=True, limits=TWO, clock=FakeClock()) as house:
-            ann, bob = [await house.key(Grant(right="consume")) for _ in range(2)]
-            assert (await house.post("queue/stats", LOOK, key=ann)).status_code == 200
-            async with connected(house, key=ann) as socket:
+        async with opened(requires_auth=True, limits=TWO, clock=FakeClock()) as server:
+            ann, bob = [await server.key(Grant(right="consume")) for _ in range(2)]
+            assert (await server.post("queue/stats", LOOK, key=ann)).status_code == 200
+            async with connected(server, key=ann) as socket:
                 await socket.answer("stats", LOOK, dict)
                 number = socket.call("stats", LOOK)
                 told = await socket.next(Refused)
                 assert (told.number, told.error.code, told.error.retry_after_ms) == (number, "rate_limited", 500)
-            assert (await house.post("queue/stats", LOOK, key=ann)).status_code == 429
-            assert (await house.post("queue/stats", LOOK, key=bob)).status_code == 200
+            assert (await server.post("queue/stats", LOOK, key=ann)).status_code == 429
+            assert (await server.post("queue/stats", LOOK, key=bob)).status_code == 200
 
     run(main())
 
@@ -146,7 +162,7 @@ def test_a_rate_limited_grpc_consumer_stays_connected() -> None:
             assert (await call.read()).WhichOneof("response") == "results"
             call.cancel()
 
-    run(asyncio.wait_for(main(), 60))
+    run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 def test_the_settings_work_from_every_source() -> None:

@@ -12,7 +12,7 @@ from fairlane.model.message import NewMessage
 from fairlane.model.policy import QueuePolicy
 from fairlane.server.limits import CallLimits
 from fairlane.verbs.keys import Grant
-from tests.unit.server.house import House, opened, run
+from tests.unit.server.local_server import LocalServer, opened, run
 
 if TYPE_CHECKING:
     import httpx
@@ -21,28 +21,28 @@ PAYLOAD = bytes(range(256)) * 40
 RAW = {"content-type": "application/octet-stream"}
 
 
-async def enqueue(house: House, query: object, body: bytes = PAYLOAD, **headers: str) -> httpx.Response:
+async def enqueue(server: LocalServer, query: object, body: bytes = PAYLOAD, **headers: str) -> httpx.Response:
     """Enqueue a payload."""
     text = query if isinstance(query, str) else urlencode(query, doseq=True)  # type: ignore[arg-type] # pairs
     fields = RAW | {name.replace("_", "-"): value for name, value in headers.items()}
-    return await house.http.post(f"/v1/queue/enqueue?{text}", content=body, headers=fields)
+    return await server.http.post(f"/v1/queue/enqueue?{text}", content=body, headers=fields)
 
 
-async def dequeue(house: House, **request: Any) -> httpx.Response:
+async def dequeue(server: LocalServer, **request: Any) -> httpx.Response:
     """Lease a payload."""
     accept = {"accept": "application/octet-stream"}
-    return await house.http.post("/v1/queue/dequeue", json={"queue": "orders"} | request, headers=accept)
+    return await server.http.post("/v1/queue/dequeue", json={"queue": "orders"} | request, headers=accept)
 
 
 def test_a_payload_goes_in_and_out_as_it_is() -> None:
     """What is said in the query is said of the message, and headers of the answer say all that a delivery does."""
 
     async def main() -> None:
-        async with opened() as house:
+        async with opened() as server:
             terms = {"fairness_key": ["acme", "web"], "cost": 3, "priority": "high", "header.town": "Köln"}
-            answer = await enqueue(house, {"queue": "orders", "dedup_id": "null"} | terms, x_correlation_id="c-1")
+            answer = await enqueue(server, {"queue": "orders", "dedup_id": "null"} | terms, x_correlation_id="c-1")
             message_id = answer.json()["results"][0]["id"]
-            leased = await dequeue(house)
+            leased = await dequeue(server)
             assert (leased.status_code, leased.content) == (200, PAYLOAD)
             assert leased.headers["content-type"] == "application/octet-stream"
             assert leased.headers["x-correlation-id"] == "c-1"
@@ -53,7 +53,7 @@ def test_a_payload_goes_in_and_out_as_it_is() -> None:
             assert receipt == {"id": message_id, "token": told["token"]}
             assert leased.headers["x-fairlane-attempt"] == "1"
             assert int(leased.headers["x-fairlane-expires-ms"]) == told["expires_ms"]
-            acked = await house.post("queue/ack", {"queue": "orders", "receipts": [receipt]})
+            acked = await server.post("queue/ack", {"queue": "orders", "receipts": [receipt]})
             assert acked.json() == {"results": [{}]}
 
     run(main())
@@ -63,11 +63,11 @@ def test_nothing_there_is_204() -> None:
     """There is no payload, not even an empty one."""
 
     async def main() -> None:
-        async with opened() as house:
-            answer = await dequeue(house)
+        async with opened() as server:
+            answer = await dequeue(server)
             assert (answer.status_code, answer.content) == (204, b"")
-            await enqueue(house, "queue=orders", b"")
-            answer = await dequeue(house)
+            await enqueue(server, "queue=orders", b"")
+            answer = await dequeue(server)
             assert (answer.status_code, answer.content) == (200, b"")
 
     run(main())
@@ -91,11 +91,11 @@ def test_a_query_that_makes_no_sense_is_refused(query: str, told: str) -> None:
     """The cause says what to change."""
 
     async def main() -> None:
-        async with opened() as house:
-            answer = await enqueue(house, query)
+        async with opened() as server:
+            answer = await enqueue(server, query)
             assert answer.status_code == 400
             assert told in answer.json()["error"]["cause"]
-            assert (await house.broker.queue("orders")).waiting == 0
+            assert (await server.broker.queue("orders")).waiting == 0
 
     run(main())
 
@@ -104,12 +104,12 @@ def test_a_message_that_is_refused_refuses_the_request() -> None:
     """With one message there is one answer, so its status is that of the message."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.broker.update_queue("orders", {"waiting_max": 1})
-            assert (await enqueue(house, "queue=orders")).status_code == 200
-            full = await enqueue(house, "queue=orders")
+        async with opened() as server:
+            await server.broker.update_queue("orders", {"waiting_max": 1})
+            assert (await enqueue(server, "queue=orders")).status_code == 200
+            full = await enqueue(server, "queue=orders")
             assert (full.status_code, full.json()["error"]["code"]) == (503, "queue_full")
-            missing = await enqueue(house, "queue=nowhere")
+            missing = await enqueue(server, "queue=nowhere")
             assert (missing.status_code, missing.json()["error"]["code"]) == (404, "queue_not_found")
 
     run(main())
@@ -119,13 +119,13 @@ def test_several_messages_are_not_to_be_had_raw() -> None:
     """One body holds one payload, and no state; who takes JSON as well gets JSON."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.broker.enqueue_many("orders", [NewMessage(payload=b"a")] * 3)
-            assert (await dequeue(house, count=2)).status_code == 400
-            assert (await dequeue(house, with_state=True)).status_code == 400
-            assert (await house.broker.queue("orders")).leased == 0
+        async with opened() as server:
+            await server.broker.enqueue_many("orders", [NewMessage(payload=b"a")] * 3)
+            assert (await dequeue(server, count=2)).status_code == 400
+            assert (await dequeue(server, with_state=True)).status_code == 400
+            assert (await server.broker.queue("orders")).leased == 0
             both = {"accept": "application/octet-stream, application/json"}
-            answer = await house.http.post("/v1/queue/dequeue", json={"queue": "orders", "count": 2}, headers=both)
+            answer = await server.http.post("/v1/queue/dequeue", json={"queue": "orders", "count": 2}, headers=both)
             assert len(answer.json()["deliveries"]) == 2
 
     run(main())
@@ -135,9 +135,9 @@ def test_a_delivery_that_is_too_long_for_a_header_is_cut() -> None:
     """The payload comes all the same, with what is needed to ack it."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.broker.enqueue_many("orders", [NewMessage(payload=b"a", headers={"long": "x" * 20_000})])
-            answer = await dequeue(house)
+        async with opened() as server:
+            await server.broker.enqueue_many("orders", [NewMessage(payload=b"a", headers={"long": "x" * 20_000})])
+            answer = await dequeue(server)
             told = json.loads(answer.headers["x-fairlane-delivery"])
             assert (answer.content, told["is_cut"], "headers" in told) == (b"a", True, False)
             assert told["id"] == answer.headers["x-fairlane-id"]
@@ -149,12 +149,12 @@ def test_rights_hold_for_raw_payloads_too() -> None:
     """A key that may produce for one tenant may not for another."""
 
     async def main() -> None:
-        async with opened(requires_auth=True) as house:
-            key = await house.key(Grant(right="produce", queues="orders", keys=("acme",)))
+        async with opened(requires_auth=True) as server:
+            key = await server.key(Grant(right="produce", queues="orders", keys=("acme",)))
             bearer = f"Bearer {key}"
-            assert (await enqueue(house, "queue=orders&fairness_key=acme", authorization=bearer)).status_code == 200
-            assert (await enqueue(house, "queue=orders&fairness_key=other", authorization=bearer)).status_code == 403
-            assert (await enqueue(house, f"queue={quote('orders/x')}", authorization=bearer)).status_code == 403
+            assert (await enqueue(server, "queue=orders&fairness_key=acme", authorization=bearer)).status_code == 200
+            assert (await enqueue(server, "queue=orders&fairness_key=other", authorization=bearer)).status_code == 403
+            assert (await enqueue(server, f"queue={quote('orders/x')}", authorization=bearer)).status_code == 403
 
     run(main())
 
@@ -163,10 +163,10 @@ def test_a_body_that_is_too_long_is_refused_and_the_connection_ends() -> None:
     """By what its length says, or as soon as it is longer; nothing of the rest is read."""
 
     async def main() -> None:
-        async with opened(limits=CallLimits(body_bytes_max=1000)) as house:
-            told = await enqueue(house, "queue=orders", b"x" * 1001)
+        async with opened(limits=CallLimits(body_bytes_max=1000)) as server:
+            told = await enqueue(server, "queue=orders", b"x" * 1001)
             assert (told.status_code, told.headers["connection"]) == (413, "close")
-            assert (await enqueue(house, "queue=orders", b"x" * 1000)).status_code == 200
+            assert (await enqueue(server, "queue=orders", b"x" * 1000)).status_code == 200
 
     run(main())
 
@@ -175,10 +175,10 @@ def test_hooks_and_policies_see_raw_messages() -> None:
     """They are messages like all others."""
 
     async def main() -> None:
-        async with opened() as house:
+        async with opened() as server:
             policy = QueuePolicy(fairness_key_from="header:tenant")
-            await house.broker.update_queue("orders", {"fairness_key_from": policy.fairness_key_from})
-            await enqueue(house, "queue=orders&header.tenant=acme")
-            assert (await house.broker.peek("orders"))[0].fairness_key == "acme"
+            await server.broker.update_queue("orders", {"fairness_key_from": policy.fairness_key_from})
+            await enqueue(server, "queue=orders&header.tenant=acme")
+            assert (await server.broker.peek("orders"))[0].fairness_key == "acme"
 
     run(main())

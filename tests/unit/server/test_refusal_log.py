@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ from fairlane.server.refusals import RefusalLog
 from fairlane.testing.clock import FakeClock
 from fairlane.verbs.keys import Grant
 from tests.kit.servers.listening import listening, request_of
-from tests.unit.server.house import opened, run
+from tests.unit.server.local_server import opened, run
 
 FORGED = "/v1/x\n2026-01-01T00:00:00.000+00:00 info    fairlane.server: all is well\x1b[2J\x7f\u2028\x85"
 
@@ -35,6 +36,16 @@ def test_a_text_line_is_one_line_without_control_characters() -> None:
     assert line.isprintable()
     assert r"/v1/x\n2026-01-01" in line
     assert r"well\x1b[2J\x7f\u2028\x85 was refused caller=ann\nbob address=\x1b[31m" in line
+
+
+def test_a_json_line_is_one_line_without_control_characters() -> None:
+    """The same, escaped as JSON does: a reader gets back every character, also half a surrogate pair of a file name."""
+    line = LineFormatter(is_json=True).format(record_of(FORGED, caller="ann\nbob", queue="caf\u00e9", group="\udcff"))
+    assert line.isprintable()
+    event = json.loads(line)
+    assert event["event"] == f"{FORGED} was refused"
+    assert (event["caller"], event["queue"], event["group"]) == ("ann\nbob", "caf\u00e9", "\udcff")
+    assert "caf\u00e9" in line
 
 
 def test_a_traceback_can_not_look_like_an_event() -> None:
@@ -155,16 +166,16 @@ def test_failed_authentication_is_limited_by_address() -> None:
     async def main() -> None:
         clock = FakeClock()
         limits = CallLimits(auth_failures_per_second=1)
-        async with opened(requires_auth=True, limits=limits, clock=clock) as house:
-            good = await house.key(Grant(right="admin"))
-            statuses = [(await house.post("queue/stats", key="fl_a_b")).status_code for _ in range(10)]
+        async with opened(requires_auth=True, limits=limits, clock=clock) as server:
+            good = await server.key(Grant(right="admin"))
+            statuses = [(await server.post("queue/stats", key="fl_a_b")).status_code for _ in range(10)]
             assert statuses == [401] * 10
-            answer = await house.post("queue/stats", {"queue": "orders"}, key="fl_a_b")
+            answer = await server.post("queue/stats", {"queue": "orders"}, key="fl_a_b")
             assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limited")
             assert "auth_failures_per_second is 1" in answer.json()["error"]["cause"]
-            assert (await house.post("queue/stats", {"queue": "orders"}, key=good)).status_code == 200
+            assert (await server.post("queue/stats", {"queue": "orders"}, key=good)).status_code == 200
             clock.advance(1_000)
-            assert (await house.post("queue/stats", key="fl_a_b")).status_code == 401
+            assert (await server.post("queue/stats", key="fl_a_b")).status_code == 401
 
     run(main())
 
@@ -177,10 +188,25 @@ def test_failures_of_others_do_not_concern_an_authenticated_connection() -> None
             good, bad = await server.connect(), await server.connect()
             key = await server.key()
             assert (await good.ask("/v1/queue/stats", {"queue": "orders"}, key=key)).status == 200
-            for _ in range(30):
+            for _ in range(100):  # ten at once, then one per second
                 last = await bad.ask("/v1/queue/stats", {"queue": "orders"}, key="fl_a_b")
             assert last.status == 429
             assert (await good.ask("/v1/queue/stats", {"queue": "orders"}, key=key)).status == 200
+
+    run(main())
+
+
+def test_a_connection_that_has_shown_an_api_key_may_not_guess_others() -> None:
+    """Failures count against the address on every connection; with its own API key the client is still served."""
+
+    async def main() -> None:
+        async with listening(CallLimits(auth_failures_per_second=1), requires_auth=True) as server:
+            wire, key = await server.connect(), await server.key()
+            assert (await wire.ask("/v1/queue/stats", {"queue": "orders"}, key=key)).status == 200
+            for _ in range(30):
+                last = await wire.ask("/v1/queue/stats", {"queue": "orders"}, key="fl_a_b")
+            assert last.status == 429
+            assert (await wire.ask("/v1/queue/stats", {"queue": "orders"}, key=key)).status == 200
 
     run(main())
 

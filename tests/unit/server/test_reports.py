@@ -12,7 +12,7 @@ from fairlane.errors import InvalidArgument
 from fairlane.server.settings import check, load
 from fairlane.verbs.keys import Grant
 
-from .house import House, opened, run
+from .local_server import LocalServer, opened, run
 
 JOURNALS = [
     {"journal_id": "00000000000000aa", "covered": [[1, 700, 5, 9]], "is_ended": True},
@@ -21,10 +21,10 @@ JOURNALS = [
 MANIFEST = {"version": 2, "run": 3, "format": "parquet", "journals": JOURNALS, "gaps": [{}], "days": ["2026-03-01"]}
 
 
-async def shown(house: House, folder: Path | None) -> dict[str, Any]:
+async def shown(server: LocalServer, folder: Path | None) -> dict[str, Any]:
     """Return the answer for a folder."""
-    house.server.reports = folder
-    answer = await house.http.get("/v1/reports")
+    server.context.reports = folder
+    answer = await server.http.get("/v1/reports")
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -42,9 +42,9 @@ def test_tables_readers_and_the_report_are_shown(tmp_path: Path) -> None:
     (tmp_path / "report" / "page.json").write_text(json.dumps({"title": "Usage", "sections": []}))
 
     async def main() -> None:
-        async with opened() as house:
-            await house.post("journal/reader/set", {"name": "etl", "position": 1})
-            found = await shown(house, tmp_path)
+        async with opened() as server:
+            await server.post("journal/reader/set", {"name": "etl", "position": 1})
+            found = await shown(server, tmp_path)
             assert found["state"] == "there"
             pipeline = found["pipeline"]
             assert (pipeline["sequence"], pipeline["gaps"], pipeline["horizon_ms"]) == (90, 1, 77)
@@ -61,12 +61,12 @@ def test_an_empty_folder_differs_from_no_folder(tmp_path: Path) -> None:
     """The dashboard can say what to do next."""
 
     async def main() -> None:
-        async with opened() as house:
-            assert (await shown(house, None))["state"] == "not_set"
-            assert (await shown(house, tmp_path))["state"] == "empty"
+        async with opened() as server:
+            assert (await shown(server, None))["state"] == "not_set"
+            assert (await shown(server, tmp_path))["state"] == "empty"
             (tmp_path / "report").mkdir()
             (tmp_path / "report" / "page.json").write_text("no JSON")
-            answer = await house.http.get("/v1/reports")
+            answer = await server.http.get("/v1/reports")
             assert answer.json()["error"]["code"] == "store_corrupt"
 
     run(main())
@@ -76,11 +76,11 @@ def test_reports_need_the_right_admin(tmp_path: Path) -> None:
     """Reports cover all tenants."""
 
     async def main() -> None:
-        async with opened(requires_auth=True) as house:
-            house.server.reports = tmp_path
+        async with opened(requires_auth=True) as server:
+            server.context.reports = tmp_path
             for right, status in (("consume", 403), ("admin", 200)):
-                key = await house.key(Grant(right=right))  # type: ignore[arg-type] # they are rights
-                answer = await house.http.get("/v1/reports", headers={"authorization": f"Bearer {key}"})
+                key = await server.key(Grant(right=right))  # type: ignore[arg-type] # they are rights
+                answer = await server.http.get("/v1/reports", headers={"authorization": f"Bearer {key}"})
                 assert answer.status_code == status
 
     run(main())

@@ -13,7 +13,7 @@ from fairlane.verbs.keys import Grant
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Right
 
-from .house import connected, opened, run
+from .local_server import connected, opened, run
 
 RIGHTS: tuple[Right, ...] = ("produce", "consume", "admin")
 RECEIPT = {"id": "0" * 16, "token": 1}
@@ -63,14 +63,14 @@ def test_a_verb_is_refused_without_its_right(name: str) -> None:
     """No key, a wrong key, another right and the right on another queue are refused; the right itself is not."""
 
     async def main() -> None:
-        async with opened(requires_auth=True) as house:
+        async with opened(requires_auth=True) as server:
             verb, body = VERBS[name], body_of(name)
-            assert (await house.post(verb.path, body)).status_code == 401
-            assert (await house.post(verb.path, body, key="fl_0_0")).status_code == 401
+            assert (await server.post(verb.path, body)).status_code == 401
+            assert (await server.post(verb.path, body, key="fl_0_0")).status_code == 401
             for right in RIGHTS:
-                on_another = await house.key(Grant(right=right, queues="another*"))
-                assert (await house.post(verb.path, body, key=on_another)).status_code == 403
-                answer = await house.post(verb.path, body, key=await house.key(Grant(right=right)))
+                on_another = await server.key(Grant(right=right, queues="another*"))
+                assert (await server.post(verb.path, body, key=on_another)).status_code == 403
+                answer = await server.post(verb.path, body, key=await server.key(Grant(right=right)))
                 assert (answer.status_code == 403) == (right not in (verb.right, "admin"))
 
     run(main())
@@ -80,18 +80,18 @@ def test_keys_and_metrics_are_for_admins() -> None:
     """Making, listing and revoking keys, and the pages, ask for the right to administer everything."""
 
     async def main() -> None:
-        async with opened(requires_auth=True) as house:
-            admin, other = await house.key(Grant(right="admin")), await house.key(Grant(right="admin", queues="a*"))
+        async with opened(requires_auth=True) as server:
+            admin, other = await server.key(Grant(right="admin")), await server.key(Grant(right="admin", queues="a*"))
             made = {"name": "n", "grants": [{"right": "produce"}]}
             for path, body in (("keys/create", made), ("keys/list", {}), ("keys/revoke", {"id": "0"})):
-                assert (await house.post(path, body, key=other)).status_code == 403
-                assert (await house.post(path, body, key=admin)).status_code in (200, 404)
+                assert (await server.post(path, body, key=other)).status_code == 403
+                assert (await server.post(path, body, key=admin)).status_code in (200, 404)
             for page in ("/metrics", "/v1/queues", "/v1/config", "/v1/journal", "/v1/queues/orders"):
-                assert (await house.http.get(page)).status_code == 401
+                assert (await server.http.get(page)).status_code == 401
                 headers = {"authorization": f"Bearer {other}"}
-                assert (await house.http.get(page, headers=headers)).status_code == 403
+                assert (await server.http.get(page, headers=headers)).status_code == 403
             for page in ("/healthz", "/readyz", "/docs", "/openapi.json"):
-                assert (await house.http.get(page)).status_code == 200
+                assert (await server.http.get(page)).status_code == 200
 
     run(main())
 
@@ -100,22 +100,22 @@ def test_a_key_is_shown_once_and_kept_as_a_hash() -> None:
     """Neither config, nor lists, nor the journal show a key or its hash, and config can't set one."""
 
     async def main() -> None:
-        async with opened() as house:
-            created = (await house.post("keys/create", {"name": "n", "grants": [{"right": "produce"}]})).json()
+        async with opened() as server:
+            created = (await server.post("keys/create", {"name": "n", "grants": [{"right": "produce"}]})).json()
             secret = created["key"].rpartition("_")[2]
-            kept = (await house.broker.list_private_config("auth:"))[f"auth:key:{created['id']}"]
+            kept = (await server.broker.list_private_config("auth:"))[f"auth:key:{created['id']}"]
             assert secret not in kept
             arrow = {"accept": "application/vnd.apache.arrow.stream"}
             shown = [
-                (await house.post("keys/list")).text,
-                (await house.post("config/list")).text,
-                (await house.post("journal/read")).text,
-                (await house.http.get("/v1/journal")).text,
-                (await house.http.get("/v1/journal", headers=arrow)).content.decode("latin-1"),
+                (await server.post("keys/list")).text,
+                (await server.post("config/list")).text,
+                (await server.post("journal/read")).text,
+                (await server.http.get("/v1/journal")).text,
+                (await server.http.get("/v1/journal", headers=arrow)).content.decode("latin-1"),
             ]
             hashed = kept.partition('"hash":"')[2][:64]
             assert not any(secret in text or hashed in text for text in shown)
-            refused = await house.post("config/set", {"values": {"auth:key:x": "{}"}})
+            refused = await server.post("config/set", {"values": {"auth:key:x": "{}"}})
             assert refused.status_code == 403
 
     run(main())
@@ -125,14 +125,17 @@ def test_a_revoked_or_expired_key_is_good_for_nothing() -> None:
     """From the moment a key is revoked or has expired it is refused, on open connections too."""
 
     async def main() -> None:
-        async with opened(requires_auth=True) as house:
-            admin, expired = await house.key(Grant(right="admin")), await house.key(Grant(right="admin"), expires_ms=1)
-            answer = await house.post("queues/list", key=expired)
+        async with opened(requires_auth=True) as server:
+            admin, expired = (
+                await server.key(Grant(right="admin")),
+                await server.key(Grant(right="admin"), expires_ms=1),
+            )
+            answer = await server.post("queues/list", key=expired)
             assert "expired" in answer.json()["error"]["cause"]
-            key = await house.key(Grant(right="consume"))
-            async with connected(house, key=key) as socket:
+            key = await server.key(Grant(right="consume"))
+            async with connected(server, key=key) as socket:
                 await socket.answer("stats", {"queue": "orders"}, dict[str, Any])
-                await house.post("keys/revoke", {"id": key.split("_")[1]}, key=admin)
+                await server.post("keys/revoke", {"id": key.split("_")[1]}, key=admin)
                 socket.call("stats", {"queue": "orders"})
                 closed = await socket.outgoing.get()
                 assert (closed["type"], closed["code"]) == ("websocket.close", 1008)
@@ -210,9 +213,9 @@ def test_forwarding_needs_the_right_to_produce() -> None:
     """Who may consume one queue can't forward into another without the right to produce there."""
 
     async def main() -> None:
-        async with opened(requires_auth=True) as house:
-            key = await house.key(Grant(right="consume", queues="orders"))
+        async with opened(requires_auth=True) as server:
+            key = await server.key(Grant(right="consume", queues="orders"))
             body = {"queue": "orders", "receipt": RECEIPT, "messages": {"orders": [{}]}}
-            assert (await house.post("queue/forward", body, key=key)).status_code == 403
+            assert (await server.post("queue/forward", body, key=key)).status_code == 403
 
     run(main())

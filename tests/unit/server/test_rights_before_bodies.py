@@ -13,15 +13,17 @@ from fairlane.verbs.keys import Grant
 from fairlane.verbs.table import PATHS, VERBS
 from fairlane.wire.frames import Call, Refused, message_of
 from fairlane.wire.grpc import broker_pb2
-from tests.unit.server.grpc_house import called, refused, trailing
-from tests.unit.server.house import House, connected, opened, run
+from tests.unit.server.grpc_client import called, refused, trailing
+from tests.unit.server.local_server import LocalServer, connected, opened, run
 
 ELSEWHERE = Grant(right="consume", queues="nothing-here")
 NO_REQUEST = msgspec.Raw(b"\x05")
 """A number, which is the request of no verb: a call that is refused for another reason was not decoded."""
 
 
-async def answered(house: House, path: str, key: str | None, *, query: str = "", kind: str = "json") -> tuple[int, str]:
+async def answered(
+    server: LocalServer, path: str, key: str | None, *, query: str = "", kind: str = "json"
+) -> tuple[int, str]:
     """Send a POST whose body must not be read, and return the status and the code of the answer."""
     headers = [
         (b"host", b"localhost"),
@@ -39,7 +41,7 @@ async def answered(house: House, path: str, key: str | None, *, query: str = "",
     async def send(event: Any) -> None:
         sent.append(event)
 
-    await house.http._transport.app(scope, receive, send)  # type: ignore[attr-defined]  # an ASGI transport
+    await server.http._transport.app(scope, receive, send)  # type: ignore[attr-defined]  # an ASGI transport
     assert (b"connection", b"close") in sent[0]["headers"]
     return sent[0]["status"], msgspec.json.decode(sent[1]["body"])["error"]["code"]
 
@@ -49,12 +51,12 @@ def test_over_http_no_body_is_read_of_a_caller_without_the_right(path: str) -> N
     """A caller without an API key, or without a grant for what the path needs, is refused by the head alone."""
 
     async def main() -> None:
-        async with opened(requires_auth=True) as house:
-            assert await answered(house, f"/v1/{path}", None) == (401, "unauthenticated")
+        async with opened(requires_auth=True) as server:
+            assert await answered(server, f"/v1/{path}", None) == (401, "unauthenticated")
             verb = PATHS.get(path)
             right = "consume" if verb is None else verb.right
             other = Grant(right="produce" if right == "consume" else "consume", queues="*")
-            assert await answered(house, f"/v1/{path}", await house.key(other)) == (403, "forbidden")
+            assert await answered(server, f"/v1/{path}", await server.key(other)) == (403, "forbidden")
 
     run(main())
 
@@ -63,9 +65,9 @@ def test_over_http_the_queue_in_the_query_is_checked_exactly() -> None:
     """A raw enqueue names its queue in the query: a grant for another queue does not get its body read."""
 
     async def main() -> None:
-        async with opened(requires_auth=True) as house:
-            key = await house.key(Grant(right="produce", queues="other"))
-            found = await answered(house, "/v1/queue/enqueue", key, query="queue=orders", kind="octet-stream")
+        async with opened(requires_auth=True) as server:
+            key = await server.key(Grant(right="produce", queues="other"))
+            found = await answered(server, "/v1/queue/enqueue", key, query="queue=orders", kind="octet-stream")
             assert found == (403, "forbidden")
 
     run(main())
@@ -76,10 +78,10 @@ def test_on_the_stream_no_request_is_decoded_of_a_caller_without_the_right(verb:
     """The verb of a call is known before its request is decoded, and refused where no grant has its right."""
 
     async def main() -> None:
-        async with opened(requires_auth=True) as house:
+        async with opened(requires_auth=True) as server:
             right = VERBS[verb].right if verb in VERBS else "consume"
             other = Grant(right="produce" if right == "consume" else "consume", queues="*")
-            async with connected(house, key=await house.key(other)) as socket:
+            async with connected(server, key=await server.key(other)) as socket:
                 socket.give(message_of([Call(1, verb, NO_REQUEST)]))
                 assert (await socket.next(Refused)).error.code == "forbidden"
 
@@ -91,7 +93,7 @@ def test_over_grpc_no_message_is_read_of_a_caller_without_the_right() -> None:
 
     async def main() -> None:
         async with called(requires_auth=True) as caller:
-            key = await caller.house.key(ELSEWHERE)
+            key = await caller.server.key(ELSEWHERE)
             method: Any = caller.channel.stream_unary("/fairlane.v1.Broker/Enqueue")
 
             async def never() -> Any:
@@ -124,7 +126,7 @@ def test_a_caller_whose_messages_do_not_come_does_not_hold_up_others() -> None:
 
     async def main() -> None:
         async with called(requires_auth=True) as caller:
-            slow, quick = [await caller.house.key(Grant(right="produce")) for _ in range(2)]
+            slow, quick = [await caller.server.key(Grant(right="produce")) for _ in range(2)]
             method: Any = caller.channel.stream_unary("/fairlane.v1.Broker/Enqueue")
 
             async def never() -> Any:

@@ -13,35 +13,37 @@ from fairlane.server.shutdown import drain, is_attended, settled
 from fairlane.verbs.leases import Ack, LeasedMessages
 from fairlane.verbs.messages import EnqueueResults, Results
 from fairlane.wire.frames import Consume, Ended
-from tests.unit.server.house import House, connected, opened, run
+from tests.kit.waiting import PATIENCE_S
+from tests.unit.server.local_server import LocalServer, connected, opened, run
 
 if TYPE_CHECKING:
     import pytest
 
-LONG_S = 30.0
+LONG_S = 3_600.0
+"""Longer than any test may take, so a server that waited this long would fail it."""
 LEASE = {"queue": "orders", "visibility_ms": 3_600_000}
 
 
 @asynccontextmanager
 async def draining(
-    house: House, *, grace_s: float = LONG_S, quiet_s: float = LONG_S
+    server: LocalServer, *, grace_s: float = LONG_S, quiet_s: float = LONG_S
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Drain in the background; it must finish before the context ends."""
-    async with asyncio.timeout(LONG_S):
-        task = asyncio.create_task(drain(house.server, grace_s=grace_s, quiet_s=quiet_s))
-        await house.server.draining.wait()
+    async with asyncio.timeout(PATIENCE_S):
+        task = asyncio.create_task(drain(server.context, grace_s=grace_s, quiet_s=quiet_s))
+        await server.context.draining.wait()
         yield task
         await task
-    assert house.server.closing.is_set()
+    assert server.context.closing.is_set()
 
 
 def test_with_nothing_in_flight_it_ends_at_once() -> None:
     """The server does not wait for a backlog."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.broker.enqueue_many("orders", [NewMessage()])
-            async with draining(house):
+        async with opened() as server:
+            await server.broker.enqueue_many("orders", [NewMessage()])
+            async with draining(server):
                 pass
 
     run(main())
@@ -51,12 +53,12 @@ def test_a_lease_without_a_client_is_not_waited_for(caplog: pytest.LogCaptureFix
     """A client that leased and made no call since counts as gone; the lease stays."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.broker.enqueue_many("orders", [NewMessage()])
-            await house.post("queue/dequeue", LEASE)
-            async with draining(house, quiet_s=0):
+        async with opened() as server:
+            await server.broker.enqueue_many("orders", [NewMessage()])
+            await server.post("queue/dequeue", LEASE)
+            async with draining(server, quiet_s=0):
                 pass
-            assert (await house.broker.queue("orders")).leased == 1
+            assert (await server.broker.queue("orders")).leased == 1
 
     with caplog.at_level(logging.INFO):
         run(main())
@@ -67,14 +69,14 @@ def test_a_consumer_with_messages_in_flight_is_waited_for() -> None:
     """Its last ack ends the wait, however long there was no call before."""
 
     async def main() -> None:
-        async with opened() as house, connected(house) as socket:
-            await house.broker.enqueue_many("orders", [NewMessage()] * 2)
+        async with opened() as server, connected(server) as socket:
+            await server.broker.enqueue_many("orders", [NewMessage()] * 2)
             socket.call("consume", Consume(queue="orders"))
             receipts = [Receipt(id=each.id, token=each.token) for each in await socket.deliveries(2)]
-            async with draining(house, quiet_s=0) as task:
+            async with draining(server, quiet_s=0) as task:
                 await socket.next(Ended)
                 for receipt in receipts:
-                    assert is_attended(house.server)
+                    assert is_attended(server.context)
                     assert not task.done()
                     await socket.answer("ack", Ack(queue="orders", receipts=[receipt]), Results)
 
@@ -85,13 +87,13 @@ def test_a_connection_that_has_leased_is_waited_for_until_it_closes() -> None:
     """It may have messages in flight while it is open."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.broker.enqueue_many("orders", [NewMessage()])
-            async with connected(house) as socket:
+        async with opened() as server:
+            await server.broker.enqueue_many("orders", [NewMessage()])
+            async with connected(server) as socket:
                 await socket.answer("lease", LEASE, LeasedMessages)
-                assert is_attended(house.server)
-            assert not is_attended(house.server)
-            async with draining(house, quiet_s=0):
+                assert is_attended(server.context)
+            assert not is_attended(server.context)
+            async with draining(server, quiet_s=0):
                 pass
 
     run(main())
@@ -101,10 +103,10 @@ def test_a_connection_that_only_produces_is_not_waited_for() -> None:
     """Connected producers do not make the server wait for a lease of another client."""
 
     async def main() -> None:
-        async with opened() as house, connected(house) as socket:
+        async with opened() as server, connected(server) as socket:
             await socket.answer("enqueue", {"queue": "orders", "messages": [{}]}, EnqueueResults)
-            await house.post("queue/dequeue", LEASE)
-            async with draining(house, quiet_s=0):
+            await server.post("queue/dequeue", LEASE)
+            async with draining(server, quiet_s=0):
                 pass
 
     run(main())
@@ -114,14 +116,14 @@ def test_a_call_shows_that_a_client_is_left() -> None:
     """It restarts the quiet period, and the last ack ends the wait."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.broker.enqueue_many("orders", [NewMessage()])
-            delivery = (await house.post("queue/dequeue", LEASE)).json()["deliveries"][0]
+        async with opened() as server:
+            await server.broker.enqueue_many("orders", [NewMessage()])
+            delivery = (await server.post("queue/dequeue", LEASE)).json()["deliveries"][0]
             receipt = {"id": delivery["id"], "token": delivery["token"]}
-            async with draining(house):
+            async with draining(server):
                 body = {"queue": "orders", "receipts": [receipt], "visibility_ms": 60_000}
-                assert (await house.post("queue/extend", body)).status_code == 200
-                await house.post("queue/ack", {"queue": "orders", "receipts": [receipt]})
+                assert (await server.post("queue/extend", body)).status_code == 200
+                await server.post("queue/ack", {"queue": "orders", "receipts": [receipt]})
 
     run(main())
 
@@ -130,14 +132,14 @@ def test_the_grace_period_ends_the_wait() -> None:
     """The server waits no longer for a consumer that never acks; its messages return."""
 
     async def main() -> None:
-        async with opened() as house:
-            async with connected(house) as socket:
-                await house.broker.enqueue_many("orders", [NewMessage()])
+        async with opened() as server:
+            async with connected(server) as socket:
+                await server.broker.enqueue_many("orders", [NewMessage()])
                 socket.call("consume", Consume(queue="orders"))
                 await socket.deliveries(1)
-                async with draining(house, grace_s=0.2, quiet_s=0):
+                async with draining(server, grace_s=0.2, quiet_s=0):
                     pass
-            assert (await house.broker.queue("orders")).leased == 0
+            assert (await server.broker.queue("orders")).leased == 0
 
     run(main())
 
@@ -146,13 +148,13 @@ def test_a_second_signal_ends_the_wait() -> None:
     """It sets the event that closes connections."""
 
     async def main() -> None:
-        async with opened() as house:
-            await house.broker.enqueue_many("orders", [NewMessage()])
-            await house.post("queue/dequeue", LEASE)
-            async with asyncio.timeout(LONG_S):
-                waiting = asyncio.create_task(settled(house.server, quiet_s=LONG_S))
+        async with opened() as server:
+            await server.broker.enqueue_many("orders", [NewMessage()])
+            await server.post("queue/dequeue", LEASE)
+            async with asyncio.timeout(PATIENCE_S):
+                waiting = asyncio.create_task(settled(server.context, quiet_s=LONG_S))
                 await asyncio.sleep(0)
-                house.server.closing.set()
+                server.context.closing.set()
                 await waiting
 
     run(main())

@@ -8,7 +8,7 @@ from fairlane.errors import InvalidArgument
 from fairlane.model.policy import policy_from
 from fairlane.model.spelling import did_you_mean
 from fairlane.server.settings import load
-from tests.unit.server.house import opened, run
+from tests.unit.server.local_server import opened, run
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,8 @@ def test_the_error_suggests_the_likely_spelling(path: str, body: dict[str, objec
     """It does so wherever in the request the mistake is."""
 
     async def main() -> None:
-        async with opened() as house:
-            answer = await house.post(path, body)
+        async with opened() as server:
+            answer = await server.post(path, body)
             assert answer.status_code == 400
             assert answer.json()["error"]["cause"].endswith(question)
 

@@ -15,9 +15,11 @@ from fairlane.server.interfaces.http_connection import HttpConnection
 from fairlane.server.limits import CallLimits
 from tests.kit.servers.listening import listening, request_of
 from tests.kit.waiting import pass_loop, until
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
-SOON = CallLimits(head_timeout_ms=50, body_timeout_ms=50, idle_timeout_ms=50)
+SOON_MS = 300
+"""Longer than a busy machine takes from a connection to the bytes that a test sends at once."""
+SOON = CallLimits(head_timeout_ms=SOON_MS, body_timeout_ms=SOON_MS, idle_timeout_ms=SOON_MS)
 NEVER = 3_600_000
 HEAD = "POST /v1/queue/stats HTTP/1.1\r\nHost: localhost\r\n"
 UPGRADE = "GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -56,7 +58,7 @@ def test_a_silent_connection_is_closed(sent: str, reason: str) -> None:
     """Wherever a client stops sending, the server closes the connection and counts why."""
 
     async def main() -> None:
-        soon = {f"{name}_timeout_ms": NEVER for name in ("head", "body", "idle")} | {f"{reason}_ms": 50}
+        soon = {f"{name}_timeout_ms": NEVER for name in ("head", "body", "idle")} | {f"{reason}_ms": SOON_MS}
         async with listening(CallLimits(**soon), requires_auth=True) as server:
             wire = await server.connect()
             wire.send(sent.format(key=await server.key()).encode())
@@ -69,7 +71,7 @@ def test_a_silent_connection_is_closed(sent: str, reason: str) -> None:
 
 @pytest.mark.parametrize(
     ("sent", "setting"),
-    [(HEAD, "head_timeout_ms, 50"), (HEAD + "Content-Length: 9\r\n\r\n{", "body_bytes_per_second_min, 1024")],
+    [(HEAD, "head_timeout_ms, 300"), (HEAD + "Content-Length: 9\r\n\r\n{", "body_bytes_per_second_min, 1024")],
 )
 def test_a_late_request_is_answered(sent: str, setting: str) -> None:
     """A client that has begun a request learns with 408 which setting it exceeded."""

@@ -21,7 +21,7 @@ from fairlane.server.interfaces.websocket import QuickSocket
 from fairlane.server.limits import CallLimits
 from tests.kit.servers.listening import Listening, Wire, listening, request_of
 from tests.kit.waiting import PATIENCE_S
-from tests.unit.server.house import run
+from tests.unit.server.local_server import run
 
 if TYPE_CHECKING:
     import pytest
@@ -119,7 +119,7 @@ def test_every_override_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(ours, name, noted(ours, name))
 
     async def main() -> None:
-        async with listening(CallLimits(idle_timeout_ms=500)) as server:
+        async with listening(CallLimits(idle_timeout_ms=2_000)) as server:
             await talk(server)
 
     run(main())

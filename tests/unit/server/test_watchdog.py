@@ -26,7 +26,7 @@ class Loop:
         self.watchdog.touch()
 
     def block(self, seconds: float, frame: FrameType | None = None) -> None:
-        """Let the loop do nothing for a while, during which the watchdog looks once."""
+        """Block the loop for a while, during which the watchdog looks once."""
         self.frame = frame
         self.now_s += seconds
         self.watchdog.look()
@@ -81,7 +81,7 @@ def test_stalls_by_the_same_cause_are_logged_every_ten_seconds(caplog: pytest.Lo
         assert len(caplog.records) == 1
         loop.block(6.0)
     assert len(caplog.records) == 2
-    assert caplog.records[1].getMessage().endswith("It was blocked 49 more times by the same since the last line.")
+    assert caplog.records[1].getMessage().endswith("The same cause blocked it 49 more times since the last line.")
     assert loop.watchdog.stalls["unknown"] == 51
 
 

@@ -106,6 +106,33 @@ def test_an_interrupted_repair_can_be_repeated(
         assert int(broker.enqueue(QUEUE, b"new"), 16) >= planned.next_sequence
 
 
+def test_what_an_interrupted_repair_left_behind_is_not_used_later(
+    folder: Path, base: tuple[Path, Answered], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it the operator restores a backup; a later repair of its high-water mark keeps that, and tidies up."""
+    KINDS["log: 1 byte flipped at 50 %"](folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(repair, "move_aside", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            repair_store(folder, is_dry_run=False)
+    shutil.rmtree(folder / "rocksdb")
+    shutil.copytree(base[0] / "rocksdb", folder / "rocksdb")
+    (folder / "HIGH-WATER").unlink()
+    repair_store(folder, is_dry_run=False)
+    assert check_store(folder).messages == len(base[1].payloads)
+    assert not list(folder.glob("rocksdb.*"))
+
+
+def test_an_interrupted_dry_run_leaves_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy on which RocksDB's own repair is tried is deleted, whatever becomes of that."""
+    (folder / "rocksdb" / "CURRENT").unlink()
+    before = content(folder)
+    monkeypatch.setattr(repair, "create_database", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        repair_store(folder, is_dry_run=True)
+    assert content(folder) == before
+
+
 def _interrupt(*_words: object, **_more: object) -> None:
     raise KeyboardInterrupt
 
@@ -123,6 +150,20 @@ def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
         check_store(tmp_path)
     with pytest.raises(InvalidArgument, match="Only a store in a folder"):
         repair_store("postgresql://localhost/x", is_dry_run=True)
+
+
+def test_the_command_that_finishes_a_repair_says_where_the_damaged_files_are(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interrupted repair has moved them already, so the one that finishes it moves nothing."""
+    KINDS["log: 1 byte flipped at 50 %"](folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(repair, "write_high_water", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            repair_store(folder, is_dry_run=False)
+    done = CliRunner().invoke(cli, ["store", "repair", str(folder), "--yes"])
+    assert done.exit_code == 0
+    assert "The damaged files are in the folder damaged-N that the interrupted repair made." in done.stdout
 
 
 def test_the_commands_report_damage_and_repair_it(folder: Path) -> None:

@@ -19,6 +19,7 @@ from fairlane.errors import InvalidArgument, StoreFailed
 from fairlane.ports.board import Entry
 from fairlane.testing.store_contract import commit_of
 from tests.kit.servers.stores import PostgresServer
+from tests.kit.waiting import PATIENCE_S
 
 _numbers = itertools.count(1)
 
@@ -77,7 +78,7 @@ def test_a_board_comes_back_after_its_sessions_have_ended(postgres: PostgresServ
             board.read()
         assert board.read() == {"x": entry}
         assert board.put("late", b"1", version=None) is not None
-        waiting.join(30)
+        waiting.join(PATIENCE_S)
         assert not waiting.is_alive()
 
 
@@ -93,7 +94,7 @@ def test_without_notifications_changes_are_still_seen(postgres: PostgresServer) 
         with boards(make_conninfo(url, user="mute"), 2) as (board, other):
             waiting = heard(board, "late")
             assert other.put("late", b"1", version=None) is not None
-            waiting.join(30)
+            waiting.join(PATIENCE_S)
             assert not waiting.is_alive()
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("DROP OWNED BY mute")

@@ -20,7 +20,7 @@ from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed, StoreFen
 from fairlane.ports.store import Extent
 from fairlane.testing.store_contract import commit_of, page_of
 from tests.kit.servers.stores import PostgresServer
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 _numbers = itertools.count(1)
 
@@ -185,7 +185,7 @@ def test_a_commit_that_lost_a_race_is_repeated(postgres: PostgresServer, namespa
             )
             wait_until(lambda: other.execute(query).fetchone() == (1,), what="The commit waits")
             other.commit()
-            committing.join(10)
+            committing.join(PATIENCE_S)
             assert starts(store) == [1]
             again = store.recover()
             assert again.next_sequence == 2

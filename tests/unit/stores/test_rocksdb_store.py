@@ -16,6 +16,7 @@ from fairlane.adapters.rocksdb.store import RocksDbStore
 from fairlane.errors import InvalidArgument, StoreCorrupt, StoreDamaged, StoreFailed, StoreLocked
 from fairlane.ports.store import Extent
 from fairlane.testing.store_contract import commit_of
+from tests.kit.waiting import wait_until
 from tests.unit.stores.processes import held_open, write_and_die
 
 
@@ -233,6 +234,26 @@ def test_the_space_of_dropped_bodies_is_freed(tmp_path: Path) -> None:
                 commit_of(sequence, 1, bodies=[(sequence, body)], dropped=dropped, base=max(trim, 1), trim=trim)
             )
         assert store.size() < 6000 * len(body) // 2
+
+
+def test_the_space_of_large_bodies_is_returned_on_demand(tmp_path: Path) -> None:
+    """Deletions of 300 bodies would stay in memory for hours; what they take, but for the log, is returned at once."""
+    body = os.urandom(1 << 20)
+    numbers = range(1, 301)
+    with opened(tmp_path, durability="os") as store:
+        for number in numbers:
+            store.write(commit_of(number, 1, bodies=[(number, body)]))
+        store.write(commit_of(301, 1, dropped=list(numbers)))
+        assert store.size() > 280 * len(body)
+        store.reclaim()
+        wait_until(lambda: store.size() < 100 * len(body), what="the space is returned")
+        assert [page.sequence for page in store.pages(0)] == list(range(1, 302))
+
+
+def test_a_store_that_is_closed_returns_nothing(tmp_path: Path) -> None:
+    """The disk may be short while the broker can't open its store."""
+    store = RocksDbStore(tmp_path)
+    store.reclaim()
 
 
 def test_trimming_many_pages_at_once_leaves_the_rest(tmp_path: Path) -> None:

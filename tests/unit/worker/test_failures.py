@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from fairlane.worker import Counters, HandlerResult, ThreadMessage, WorkMessage
+from tests.kit.waiting import PATIENCE_S
 
 from .bench import WorkerBench, on_bench
 
@@ -149,7 +150,7 @@ def test_sync_handlers_run_in_threads_side_by_side() -> None:
         @bench.app.handler("jobs", concurrency=4)
         def handle(_: ThreadMessage) -> HandlerResult | None:
             threads.add(threading.current_thread().name)
-            together.wait(20)
+            together.wait(PATIENCE_S)
             return None
 
         async with bench.app:
@@ -191,7 +192,7 @@ def test_a_sync_handler_that_takes_too_long_is_told_and_keeps_its_place() -> Non
             running += 1
             most = max(most, running)
             if message.attempt == 1:
-                assert message.wait_lost(20)
+                assert message.wait_lost(PATIENCE_S)
                 assert message.is_lost
             running -= 1
 

@@ -8,7 +8,7 @@ from fairlane.client import AsyncClient, NewMessage
 from fairlane.core.ledger import Queue
 from fairlane.model.partitions import partition_of_id, partition_of_key, served_name
 from fairlane.worker import Worker, WorkMessage
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE_S, until
 from tests.unit.cluster.in_process import SOON_MS, Cluster, cluster_of
 
 AWAY, HERE = (next(key for key in map(str, range(100)) if partition_of_key(key, 3) == at) for at in (1, 2))
@@ -60,7 +60,7 @@ def test_leases_in_other_partitions_are_kept_while_one_is_away() -> None:
             view = await client.queue("orders")
             assert (finished, lost, view.waiting, view.leased) == ([2, 1], [1], 0, 0)
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 def test_what_no_handler_has_seen_comes_again_when_a_node_dies() -> None:
@@ -97,7 +97,7 @@ def test_what_no_handler_has_seen_comes_again_when_a_node_dies() -> None:
             assert len(set(seen)) == 20
             await dead.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 def held(cluster: Cluster, at: int) -> Queue:

@@ -26,7 +26,7 @@ from fairlane.model.limits import SCRIPT_LENGTH_MAX
 from fairlane.model.views import HookStatistics, HookTrial
 from fairlane.ports.hooks import UNLIMITED_NS, EnqueueQuestion, FailureQuestion
 
-_MOST_S: Final = 60.0
+_TRIAL_S_MAX: Final = 60.0
 _ON_ENQUEUE: Final = Dialogue("on_enqueue", flatten=flatten_enqueue, read=read_enqueue_answers)
 _ON_FAILURE: Final = Dialogue("on_failure", flatten=flatten_failure, read=read_failure_answers)
 
@@ -103,7 +103,7 @@ class LuaHooks:
         try:
             scripts: tuple[tuple[HookName, str | None], ...] = (("on_enqueue", on_enqueue), ("on_failure", on_failure))
             for hook, script in scripts:
-                if script is not None and self._compiled.get(_of(hook, script)) is None:
+                if script is not None and self._compiled.get(_cache_key(hook, script)) is None:
                     try:
                         self._load("", script, hook)
                     except ScriptFault as fault:
@@ -183,10 +183,10 @@ class LuaHooks:
         """Return a sandbox with a script, compiled now unless it has been before."""
         if len(script) > SCRIPT_LENGTH_MAX:
             raise ScriptFault(f"the script is longer than {SCRIPT_LENGTH_MAX} characters")
-        known = self._compiled.get(_of(hook, script))
+        known = self._compiled.get(_cache_key(hook, script))
         sandbox = Sandbox(script if known is None else known, hook=hook, queue=queue, limits=self._limits)
         if known is None:
-            self._compiled.keep(_of(hook, script), sandbox.compiled())
+            self._compiled.keep(_cache_key(hook, script), sandbox.compiled())
         return sandbox
 
     def _try(
@@ -203,7 +203,7 @@ class LuaHooks:
         try:
             sandbox = self._load(queue, script, dialogue.hook)
             loaded_ns = self._timer_ns()  # only the call counts for the caller: loading happens once
-            sandbox.put(numbers, texts, most_s=_MOST_S)
+            sandbox.put(numbers, texts, most_s=_TRIAL_S_MAX)
             reply = sandbox.ask(self._config)
         except ScriptFault as fault:
             return HookTrial(answer=None, fault=str(fault), elapsed_us=(self._timer_ns() - begun_ns) // 1000)
@@ -216,8 +216,8 @@ class LuaHooks:
         return HookTrial(answer=answer, fault=NOT_TEXT if bad else None, elapsed_us=elapsed_us)
 
 
-def _of(hook: HookName, script: str) -> str:
-    """Return the name of a compiled script: whether it can be used depends on which function it must define."""
+def _cache_key(hook: HookName, script: str) -> str:
+    """Return the key of a compiled script: whether it can be used depends on which function it must define."""
     return f"{hook}\n{script}"
 
 

@@ -125,9 +125,9 @@ class QueueHooks:
         self._elapsed_ns += spent_ns
         if calls:
             self.timings.note(spent_ns / calls / 1e9, calls)
-        was_open = self.breaker.trips
+        trips = self.breaker.trips
         self.breaker.note_time(spent_ns, now_ms)
-        if self.breaker.trips > was_open:
+        if self.breaker.trips > trips:
             _log.warning(
                 "The scripts of queue %r used more than their share of the time; its circuit breaker has opened.",
                 self._queue,

@@ -112,9 +112,9 @@ def _without_values(text: str) -> str:
 
 
 def _warn_if_in_clear(connection: Connection) -> None:
-    told = {option.keyword: (option.val or b"").decode() for option in connection.pgconn.info}
-    host = told.get(b"hostaddr") or connection.info.host
-    warning = clear_text_warning(host, told.get(b"sslmode", ""))
+    options = {option.keyword: (option.val or b"").decode() for option in connection.pgconn.info}
+    host = options.get(b"hostaddr") or connection.info.host
+    warning = clear_text_warning(host, options.get(b"sslmode", ""))
     if warning is not None and host not in _warned_of:  # once for each server, not for each connection
         _warned_of.add(host)
         _log.warning(warning)

@@ -99,13 +99,13 @@ def readable_part(folder: Path, survey: LogSurvey) -> Iterator[ReadOnlyStore | N
         return
     store = ReadOnlyStore(database)
     try:
-        store.recover()
-    except FairlaneError as error:
-        store.close()
-        _salvage(database, salvaged, survey)
-        store = ReadOnlyStore(salvaged, fault=error.cause)
-        store.recover()
-    try:
+        try:
+            store.recover()
+        except FairlaneError as error:
+            store.close()
+            _salvage(database, salvaged, survey)
+            store = ReadOnlyStore(salvaged, fault=error.cause)
+            store.recover()
         yield store
     finally:
         store.close()
@@ -187,11 +187,6 @@ def unfinished_end(folder: Path) -> int:
         store.close()
 
 
-def discard(folder: Path) -> None:
-    """Delete a new database that is not to take the place of the damaged one."""
-    shutil.rmtree(folder / _REPAIRED, ignore_errors=True)
-
-
 def move_aside(folder: Path, *, with_database: bool) -> Path:
     """Keep the marks and the damaged database in a new folder, and return that."""
     number = 1
@@ -218,6 +213,8 @@ def finish(folder: Path, *, end: int, reserved: int) -> None:
         reserved: sequences before it may have been issued, and are skipped.
     """
     write_high_water(folder, HighWater(answered=end, synced=end, reserved=reserved, boot=boot_id()))
-    if (folder / _REPAIRED).exists():
+    if is_unfinished(folder):
         (folder / _REPAIRED).rename(folder / DATABASE)
+    else:  # what an earlier repair may have left behind is older than the database
+        shutil.rmtree(folder / _REPAIRED, ignore_errors=True)
     write_mark(folder, is_made=True)

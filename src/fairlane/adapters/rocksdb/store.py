@@ -47,13 +47,13 @@ class RocksDbStore:
         """
         if durability not in {"fsync", "os"}:
             raise InvalidArgument(f"durability must be 'fsync' or 'os', got {durability!r}.")
-        self._path = Path(path)
+        self.folder = Path(path)
         self._durability = durability
         self._open: OpenDatabase | None = None
         self._has_failed = False
         self._extent = EMPTY
         self._dropped = 0
-        self._high_water = HighWaterKeeper(self._path)
+        self._high_water = HighWaterKeeper(self.folder)
 
     def recover(self) -> Extent:
         """Open, or reopen after a failure, and return the extent of the store.
@@ -62,12 +62,13 @@ class RocksDbStore:
         whose sync failed.
         """
         self._let_go()
-        opened = OpenDatabase(*open_database(self._path))
+        opened = OpenDatabase(*open_database(self.folder))
         try:
             extent = read_extent(opened)
             reserved = self._high_water.begin(extent.next_sequence, opened.found)
-            mark_made(self._path)
+            mark_made(self.folder)
         except BaseException:
+            self._high_water.abandon()
             self._release(opened)
             raise
         self._open = opened
@@ -124,12 +125,22 @@ class RocksDbStore:
         """Return the size of all files in bytes."""
         self._readable()
         total = 0
-        for file in self._path.rglob("*"):
+        for file in self.folder.rglob("*"):
             try:
                 total += file.stat().st_size
             except FileNotFoundError:
                 continue  # RocksDB deletes files while we list them
         return total
+
+    def reclaim(self) -> None:
+        """Begin to return the space of dropped bodies to the disk, if there are any; see ``Disk``."""
+        if self._open is None or self._has_failed or not self._dropped:
+            return
+        try:
+            self._free_space(self._open)
+        except Exception as error:
+            self._has_failed = True
+            raise failure(error, "return space to the disk") from error
 
     def close(self) -> None:
         """Sync at any durability, and close. A store that has failed is closed as it is."""
@@ -155,7 +166,7 @@ class RocksDbStore:
         try:
             opened.close()
         finally:
-            note_closed(self._path)
+            note_closed(self.folder)
 
     def _readable(self) -> OpenDatabase:
         if self._open is None:

@@ -28,7 +28,6 @@ class LogDamage:
         path: the log in which the readable part ends.
         offset: where it ends.
         unreadable_bytes: how much is unreadable there; 0 if batches are missing altogether.
-        after_bytes: how much of all logs comes after the readable part.
         after_commits: how many complete commits come after it. They cannot be used without the ones before.
         after_reach: the next sequence of the journal after the last of these; 0 if none says.
     """
@@ -36,7 +35,6 @@ class LogDamage:
     path: Path
     offset: int
     unreadable_bytes: int
-    after_bytes: int
     after_commits: int
     after_reach: int
 
@@ -75,7 +73,7 @@ def survey_logs(database: Path, progress: Progress | None = None) -> LogSurvey:
         reader.read(log)
         if progress is not None:
             progress(sum(sizes[: at + 1]), sum(sizes))
-    return reader.result(dict(zip(logs, sizes, strict=True)))
+    return reader.result()
 
 
 class _Reader:
@@ -122,16 +120,9 @@ class _Reader:
         self._after_commits += run.commits
         self._after_reach = max(self._after_reach, run.reach)
 
-    def result(self, sizes: dict[Path, int]) -> LogSurvey:
+    def result(self) -> LogSurvey:
         damage = None
         if self._damaged_at is not None:
             path, offset, unreadable_bytes = self._damaged_at
-            damage = LogDamage(
-                path,
-                offset,
-                unreadable_bytes,
-                sum(size - self._ends[log] for log, size in sizes.items()),
-                self._after_commits,
-                self._after_reach,
-            )
+            damage = LogDamage(path, offset, unreadable_bytes, self._after_commits, self._after_reach)
         return LogSurvey(self._reach, self._ends, damage)

@@ -84,7 +84,7 @@ class Engine(EngineLife):
             self._reopen()
         now_ms = self.time.advance()
         if now_ms >= self.reserve.due_ms or self.reserve.due_bytes <= 0:
-            self.reserve.look(now_ms)
+            self.reserve.look(now_ms, self.ledger.size)
         cycle = Cycle(now_ms, self.ledger.next_sequence)
         if self.state not in RUNNING:
             return cycle
@@ -113,6 +113,8 @@ class Engine(EngineLife):
             self._continue_scripts(cycle)
         if self.inbox:
             self._take_requests(cycle, queues)
+        if self.reserve.is_short:
+            self._refuse_waiting(cycle)
         if self.producers.waiting:
             self.producers.retry(self, cycle)
         if self._sinks.waiting:
@@ -148,6 +150,13 @@ class Engine(EngineLife):
                 cycle.answer(work.reply, self._internal_error(error))
         cycle.current = None
 
+    def _refuse_waiting(self, cycle: Cycle) -> None:
+        """Refuse the producers that wait for capacity in their queues: it would let the store grow."""
+        if self.producers.waiting:
+            self.producers.refuse(self.reserve.refusal(), cycle)
+        if self._sinks.waiting:
+            self._sinks.refuse(self.reserve.refusal(), cycle)
+
     def _serve_claims(self, cycle: Cycle) -> None:
         """Pick messages for claims; tokens that come back by it are for the next cycle."""
         if cycle.claims:
@@ -160,19 +169,21 @@ class Engine(EngineLife):
         inbox, ledger = self.inbox, self.ledger
         end = cycle.sequence + self.settings.cycle_events_max
         is_first = True
-        while inbox and (is_first or ledger.next_sequence < end):
-            is_first = False
-            submission = cycle.current = inbox.popleft()
-            if submission.reply is None:
-                cycle.own.append(submission)
-            try:
-                self._take(submission, cycle, queues)
-            except _ApplyFailed:
-                raise
-            except Exception as error:  # noqa: BLE001 - a bug of ours: nothing was applied, so the others go on
-                cycle.answer(submission.reply, self._internal_error(error))
-        cycle.current = None
-        inbox.extendleft(reversed(cycle.postponed))
+        try:
+            while inbox and (is_first or ledger.next_sequence < end):
+                is_first = False
+                submission = cycle.current = inbox.popleft()
+                if submission.reply is None:
+                    cycle.own.append(submission)
+                try:
+                    self._take(submission, cycle, queues)
+                except _ApplyFailed:
+                    raise
+                except Exception as error:  # noqa: BLE001 - a bug of ours: nothing was applied, so the others go on
+                    cycle.answer(submission.reply, self._internal_error(error))
+            cycle.current = None
+        finally:
+            inbox.extendleft(reversed(cycle.postponed))  # also if the cycle fails: no answer was begun
 
     def _take(self, submission: Submission, cycle: Cycle, queues: dict[str, None]) -> None:
         if isinstance(submission, Call):

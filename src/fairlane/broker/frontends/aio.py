@@ -132,7 +132,7 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
             self, queue=queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state
         )
 
-    # ------------------------------------------------------------------------------------------------------- for doors
+    # -------------------------------------------------------------------------------------------------- for interfaces
 
     def submit(self, asked: Submission) -> None:
         """Put in line what has a reply of its own, which is answered once what it asks for is durable.

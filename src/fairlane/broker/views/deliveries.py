@@ -32,6 +32,8 @@ def deliver(executor: Executor, hand_out: HandOut) -> None:
     if is_gone:
         request = Nack(queue=taker.queue, receipts=hand_out.receipts(), intent="defer", delay_ms=0)
         executor.submit(Call(request))
+        if taker.room is not None:
+            taker.room.serve_passed_over()  # it was kept for a reader that is gone
         return
     try:
         deliveries = deliveries_of(executor.bodies, hand_out)

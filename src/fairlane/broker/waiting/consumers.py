@@ -245,9 +245,8 @@ class WaitingConsumers:
 
     def serve_revived(self, schedule: Schedule) -> None:
         """Serve queues with the next cycle that got tokens from a queue which this cycle has emptied."""
-        if schedule.revived:
-            self.unserved.update(dict.fromkeys(queue for queue in schedule.revived if queue in self.lines))
-            schedule.revived.clear()
+        self.unserved.update(dict.fromkeys(queue for queue in schedule.revived if queue in self.lines))
+        schedule.revived.clear()
 
     def _is_eligible(self, taker: Waiter | AttachedConsumer) -> bool:
         if isinstance(taker, AttachedConsumer):

@@ -153,6 +153,15 @@ class WaitingEnqueues:
         if not any(isinstance(result, FULL) for result in one.results):
             self._end(one, cycle)
 
+    def refuse(self, error: FairlaneError, cycle: Cycle) -> None:
+        """Refuse everyone who waits. Messages of theirs that were taken in before stay, and keep their ids."""
+        for line in self.waiting.values():
+            for one in line:
+                if not one.is_over:
+                    one.results = [error if isinstance(result, FULL) else result for result in one.results]
+                    self._end(one, cycle)
+        self.waiting = {}
+
     def _end(self, one: WaitingEnqueue, cycle: Cycle) -> None:
         one.is_over = True
         cycle.answer(one.reply, _answer(one.results))

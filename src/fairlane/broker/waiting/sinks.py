@@ -96,6 +96,13 @@ class WaitingSinks:
                 one.is_over = True
                 cycle.answer(reply, outcome)
 
+    def refuse(self, error: FairlaneError, cycle: Cycle) -> None:
+        """Refuse everyone who waits. Nothing of theirs was staged."""
+        for one in self.waiting:
+            one.is_over = True
+            cycle.answer(one.reply, error)
+        self.waiting = []
+
     def dismiss(self) -> list[tuple[Reply, FairlaneError]]:
         """Forget everyone who waits, and return their replies with the limits they met."""
         everyone, self.waiting = self.waiting, []

@@ -45,6 +45,8 @@ _METHODS: Final[dict[str, Any]] = {
 }
 _CONSUME: Final = "/fairlane.v1.Broker/Consume"
 _OPENED: Final = "x-correlation-id"
+_TOO_LARGE: Final = "larger than max"
+"""What gRPC says of a message above its limit. It refuses calls with the same status when there are too many."""
 """Metadata that the server sends when it opens a stream, but not when it refuses one."""
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
@@ -247,7 +249,9 @@ def _refusal(error: grpc.aio.AioRpcError, target: str) -> errors.FairlaneError:
     if error.code() == grpc.StatusCode.UNIMPLEMENTED:
         return errors.RouteNotFound(f"{target} has no such method: {error.details()}")
     if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return errors.PayloadTooLarge(f"{target} refused the request because of its size: {error.details()}")
+        if _TOO_LARGE in (error.details() or ""):
+            return errors.PayloadTooLarge(f"{target} refused the request because of its size: {error.details()}")
+        return errors.TooManyConnections(f"{target} serves too many calls: {error.details()}", retry_after_ms=1_000)
     return errors.Disconnected(f"No answer from {target}: {error.details()}.")
 
 

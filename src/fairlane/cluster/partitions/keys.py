@@ -18,14 +18,14 @@ from fairlane.model.policy import QueuePolicy
 from fairlane.ports.hooks import EnqueueQuestion, Hooks
 
 _SCRIPT_NS_MAX: Final = 5_000_000
-"""How long a script runs, about, before the event loop does other things."""
+"""About how long a script runs before the event loop serves others."""
 
 
 class PartitionKeys:
     """Finds fairness keys as brokers do: from the queue's script, its policy, or the producer.
 
-    A script that takes long is asked bit by bit, and others go on meanwhile. The requests for one queue take turns in
-    the order in which they came, so none overtakes another.
+    A slow script is asked about a few messages at a time, so that it does not block the event loop. Requests for one
+    queue take turns in the order in which they arrived, so that none overtakes another.
 
     A script may answer differently when the broker runs it. Such a message is in an unexpected partition, and is handed
     out all the same, because consumers ask every partition.

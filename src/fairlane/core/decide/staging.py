@@ -52,25 +52,11 @@ def stage(ledger: Ledger, request: Stage, now_ms: int, given: Given) -> Decision
     if (error := _first_fault(ledger, request, given)) is not None:
         return refuse(error)
     terms = resolve(queue, messages, given.answers, now_ms, is_bare=are_bare(messages))
-    refused: Mapping[int, FairlaneError] = {}
-    if given.producer is not None or not queue.policy.producer_weights:
-        refused = forbidden(queue, messages, terms.keys, given.producer)
-    refused = refused or refusals(QueueRoom(ledger, queue), messages, terms)
-    if refused:
-        return refuse(next(iter(refused.values())))
-    sequence = ledger.next_sequence
+    if (error := _refusal(ledger, queue, messages, terms, given)) is not None:
+        return refuse(error)
+    sequence, place = ledger.next_sequence, (request.sink, request.batch, request.part)
     sizes, starts, bodies = packed(messages, sequence)
-    record = records.Staged(
-        sequence,
-        queue.name,
-        sizes,
-        starts,
-        terms,
-        request.sink,
-        request.batch,
-        request.part,
-        _correlation_ids(messages),
-    )
+    record = records.Staged(sequence, queue.name, sizes, starts, terms, *place, _correlation_ids(messages))
     return Decision([record], answer, bodies)
 
 
@@ -90,7 +76,7 @@ def _stage_fault(queue: Queue, request: Stage) -> str | None:
     sink = queue.sinks.get(request.sink)
     is_new = sink is not None and (request.batch, request.part) not in sink.parts
     if fault is None and sink is not None and is_new and len(sink.parts) >= limits.PARTS_MAX:
-        fault = f"SinkState {sink.name!r} has PARTS_MAX parts, {limits.PARTS_MAX}: publish them first."
+        fault = f"Sink {sink.name!r} has PARTS_MAX parts, {limits.PARTS_MAX}: publish them first."
     return fault
 
 
@@ -109,6 +95,17 @@ def _first_fault(ledger: Ledger, request: Stage, given: Given) -> FairlaneError 
     if error is None and any(message.dedup_id is not None for message in request.messages):
         error = InvalidArgument("A staged message has no dedup id: its part and its place make it the only one.")
     return error
+
+
+def _refusal(
+    ledger: Ledger, queue: Queue, messages: Sequence[NewMessage], terms: Terms, given: Given
+) -> FairlaneError | None:
+    """Return why valid messages are not staged: their producer may not enqueue one, or there is no room for it."""
+    refused: Mapping[int, FairlaneError] = {}
+    if given.producer is not None or not queue.policy.producer_weights:
+        refused = forbidden(queue, messages, terms.keys, given.producer)
+    refused = refused or refusals(QueueRoom(ledger, queue), messages, terms)
+    return next(iter(refused.values()), None)
 
 
 def _correlation_ids(messages: Sequence[NewMessage]) -> list[str | None] | None:

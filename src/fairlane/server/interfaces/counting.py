@@ -1,41 +1,46 @@
 """Count what a large request holds before it is decoded, where the types of the request cannot bound it.
 
 The types bound every list and map (``fairlane.model.bounds``), and a msgpack decoder refuses one that is too long
-before it creates an item. Two cases are left:
+before it creates an item. Three cases are left:
 
 - A JSON decoder learns the length of a list when it has decoded it. Items are separated by commas, and a payload in
   base64 has none, so the commas of the body bound the items.
+- A decoder takes the last value of a field that is given several times, but decodes all of them. In msgpack a map
+  begins with the number of its entries, so a request or message with far more entries than fields is refused.
 - Ten thousand messages with 128 headers each are within both limits, and take a third of a second to decode. So the
   headers of all messages of a request are bounded together, by reading the lengths of their maps.
 
-Small requests cannot exceed either limit, and pay one comparison.
+Small requests cannot exceed these limits, and pay one comparison.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
 from fairlane.broker.handlers.checks import headers_excess
 from fairlane.errors import InvalidArgument, RequestTooLarge
 from fairlane.model.bounds import Batch, ByQueue
-from fairlane.model.limits import BATCH_HEADERS_MAX, HEADERS_MAX, JSON_COMMAS_MAX
+from fairlane.model.limits import BATCH_HEADERS_MAX, BATCH_MAX, HEADERS_MAX, JSON_COMMAS_MAX
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.messages import Enqueue
 
 JSON_FROM_BYTES: Final = JSON_COMMAS_MAX
 """A shorter request cannot have too many commas."""
-HEADERS_FROM_BYTES: Final = 2 * BATCH_HEADERS_MAX
+MSGPACK_FROM_BYTES: Final = BATCH_MAX
+"""An item takes a byte at least, so a shorter request holds no more than one list may."""
+_HEADERS_FROM_BYTES: Final = 2 * BATCH_HEADERS_MAX
 """A header takes two bytes at least, so a shorter request cannot have too many."""
+FIELDS_MAX: Final = 15
+"""No request and no message has as many fields. It is also the most entries of a map whose head is one byte."""
 _FIX_MAP, _MAP_16, _MAP_32 = 0x8, 0xDE, 0xDF
-
-
-class _Skimmed(msgspec.Struct, gc=False):
-    """A message of which only the headers are looked at; the decoder steps over everything else."""
-
-    headers: msgspec.Raw = msgspec.Raw(b"\x80")
+_LONG_MAPS: Final = (bytes((_MAP_16,)), bytes((_MAP_32,)))
+_TOO_MANY_FIELDS: Final = re.compile(rf"Expected `object` of length <= {FIELDS_MAX} ")
+_Skimmed: TypeAlias = Annotated[dict[str, msgspec.Raw], msgspec.Meta(max_length=FIELDS_MAX)]
+"""A message of which only the headers are looked at; the decoder steps over everything else."""
 
 
 class _SkimmedBatch(msgspec.Struct):
@@ -63,31 +68,41 @@ def check_json(body: bytes) -> None:
 
 
 def check_msgpack(name: str, body: bytes | msgspec.Raw) -> None:
-    """Refuse a msgpack request of more than ``HEADERS_FROM_BYTES`` whose messages have too many headers together.
+    """Refuse a msgpack request of more than ``MSGPACK_FROM_BYTES`` that holds more than its types bound.
 
     Raises:
-        InvalidArgument: they have.
+        InvalidArgument: it or one of its messages has too many fields, or its messages have too many headers together.
     """
-    if name not in _WITH_MESSAGES:
-        return
-    data = bytes(body)
-    if data.count(b"headers") * HEADERS_MAX <= BATCH_HEADERS_MAX:  # the name of the field, as often as there are maps
-        return
+    fields = _entries(body)
+    if fields > FIELDS_MAX:
+        raise InvalidArgument(f"Invalid {name} request: it has {fields} fields; no request has more than {FIELDS_MAX}.")
+    if name in _WITH_MESSAGES and len(body) > _HEADERS_FROM_BYTES:
+        data = bytes(body)
+        # Without a long map, a message has few fields, and only the number of its headers is left to bound.
+        if any(head in data for head in _LONG_MAPS) or data.count(b"headers") * FIELDS_MAX > BATCH_HEADERS_MAX:
+            _check_messages(name, data)
+
+
+def _check_messages(name: str, data: bytes) -> None:
     try:
         if name == Forward.verb.name:
             batches = list(_forward.decode(data).messages.values())
         else:
             batches = [_batch.decode(data).messages]
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError) as error:
+        if _TOO_MANY_FIELDS.match(str(error)):
+            raise InvalidArgument(f"Invalid {name} request: a message has more than {FIELDS_MAX} fields.") from error
         return  # the request is malformed, and its decoder says how
-    fault = headers_excess(sum([_entries(message.headers) for batch in batches for message in batch]))
+    found = [message["headers"] for batch in batches for message in batch if "headers" in message]
+    # A single map that is too long is left to the decoder, whose error names the message.
+    fault = headers_excess(sum([min(_entries(headers), HEADERS_MAX) for headers in found]))
     if fault is not None:
         raise InvalidArgument(fault)
 
 
-def _entries(raw: msgspec.Raw) -> int:
+def _entries(encoded: bytes | msgspec.Raw) -> int:
     """Return how many entries a map has; 0 if it is no map."""
-    data = memoryview(raw)
+    data = memoryview(encoded)
     head = data[0]
     if head >> 4 == _FIX_MAP:
         return head & 0x0F

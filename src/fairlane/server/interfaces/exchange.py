@@ -11,12 +11,12 @@ import msgspec
 
 from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
 from fairlane.errors import FairlaneError, InvalidArgument, RequestTooLarge, UnavailableError
-from fairlane.gateway.caller import ANYBODY
+from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext, check_correlation_id
 from fairlane.server.addresses import block_of
 from fairlane.server.dispatch import decoded
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
-from fairlane.server.interfaces.counting import HEADERS_FROM_BYTES, JSON_FROM_BYTES, check_json, check_msgpack
+from fairlane.server.interfaces.counting import JSON_FROM_BYTES, MSGPACK_FROM_BYTES, check_json, check_msgpack
 from fairlane.server.limits import CallLimits
 from fairlane.verbs.errors import body_of
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
@@ -63,7 +63,7 @@ class Exchange:
     """A request that is being answered."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, limits: CallLimits, new_room: Callable[[], Room]
+        self, scope: Scope, receive: Receive, send: Send, limits: CallLimits, new_room: Callable[[Caller], Room]
     ) -> None:
         self.scope = scope
         self.headers = headers_of(scope)
@@ -151,7 +151,7 @@ class Exchange:
             if len(data) > JSON_FROM_BYTES:
                 check_json(data)
             return decoded(_decoder(kind, shape), data or b"{}", name)
-        if len(data) > HEADERS_FROM_BYTES:
+        if len(data) > MSGPACK_FROM_BYTES:
             check_msgpack(name, data)
         return decoded(_decoder(kind, shape), data or b"\x80", name)
 
@@ -224,7 +224,7 @@ class Exchange:
 
     async def _answer_in_pieces(self, body: bytes, kind: str, status: int, headers: dict[str, str]) -> None:
         """Answer with many bytes, which count as unread until the caller has taken the last piece."""
-        room = self._new_room()
+        room = self._new_room(self.caller)
         if not room.takes(len(body)):
             raise self._limits.too_much_unread()
         room.add(len(body))

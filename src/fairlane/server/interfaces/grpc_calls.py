@@ -12,7 +12,7 @@ import grpc
 import msgspec
 
 from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
-from fairlane.errors import FairlaneError, QueueElsewhere
+from fairlane.errors import FairlaneError, QueueElsewhere, Unauthenticated
 from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext, check_correlation_id
 from fairlane.server.addresses import block_of
@@ -81,7 +81,11 @@ class Call:
             Unauthenticated: the server requires an API key, and the call has none or an invalid one.
             RateLimited: too many calls from its address had no valid API key.
         """
-        return self._server.authenticated(self._metadata.get("authorization"), self._address)
+        try:
+            return self._server.api_keys.caller(self._metadata.get("authorization"))
+        except Unauthenticated as error:
+            self._server.count_failure(self._address, error)
+            raise
 
     def admit(self, caller: Caller) -> None:
         """Count a request against the caller's rate limit. Raises RateLimited if the caller is above its limit."""
@@ -94,11 +98,9 @@ class Call:
 
     async def room_for(self, data: bytes) -> Room:
         """Return the room in which a large answer is counted until it is sent, or end the call if there is none."""
-        room = self._server.room()
+        room = self._server.room(self.known)
         if not room.takes(len(data)):
-            error = self._server.limits.too_much_unread()
-            self._server.tally.errors[error.code] += 1
-            await self.refuse(error)
+            await self.refuse(self._server.limits.too_much_unread())
         room.add(len(data))
         return room
 
@@ -112,6 +114,7 @@ class Call:
 
     async def refuse(self, error: FairlaneError) -> NoReturn:
         """End the call with an error."""
+        self._server.tally.errors[error.code] += 1
         self._server.refusals.note(
             self._name, error, caller=self.known, address=self._address, correlation_id=self.correlation_id
         )
@@ -173,7 +176,7 @@ async def _answered(server: ServerContext, method: Method, reads: MessageReads, 
     except FairlaneError as error:
         await call.refuse(error)
     except Exception as error:  # noqa: BLE001 - every call gets an answer
-        await call.refuse(ServerContext.fault(method.verb, error))
+        await call.refuse(server.refusal(method.verb, error))
 
 
 def _encoded(method: Method, answered: msgspec.Struct) -> bytes:

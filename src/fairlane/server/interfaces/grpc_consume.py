@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import grpc
 
@@ -21,7 +21,7 @@ from fairlane.server.dispatch import Answer
 from fairlane.server.interfaces.channels import Channels, going_down
 from fairlane.server.interfaces.grpc_calls import Call
 from fairlane.server.interfaces.grpc_messages import receipts_of, write_deliveries, write_error, write_results
-from fairlane.server.interfaces.grpc_reads import Context
+from fairlane.server.interfaces.grpc_reads import Context, MessageReads
 from fairlane.server.interfaces.grpc_shapes import parsed, shaped
 from fairlane.server.interfaces.outbox import BYTES_MAX, FRAMES_MAX, Frame, FrameQueue, payload_bytes
 from fairlane.verbs.errors import body_of, error_of
@@ -31,40 +31,43 @@ from fairlane.wire.frames import CONSUME, Consume, Deliver, Ended, Refused, Stop
 from fairlane.wire.grpc import broker_pb2
 from fairlane.wire.protobuf import said
 
+ConsumeRequest: TypeAlias = Any
+"""The protobuf message, or a part of it. Its class is made at run time."""
 _CHANNEL: Final = 0
 _BYTES_MAX: Final = 1024 * 1024
 """Payload bytes in one message with several deliveries. By default, gRPC clients refuse messages above 4 MiB."""
 
 
-async def consume(server: ServerContext, context: Context) -> None:
+async def consume(server: ServerContext, reads: MessageReads, context: Context) -> None:
     """Serve one consumer from its first message to its end."""
     call = Call(server, context, CONSUME)
     try:
         call.read_correlation_id()
         with server.subscription(None):  # its channel is counted
-            await _Consuming(server, call, context).run()
+            await _Consuming(server, call, context).run(reads)
     except FairlaneError as error:
-        server.tally.errors[error.code] += 1
         await call.refuse(error)
     except grpc.aio.AbortError:
         raise
     except Exception as error:  # noqa: BLE001 - every call gets an answer
-        await call.refuse(ServerContext.fault(CONSUME, error))
+        await call.refuse(server.refusal(CONSUME, error))
     context.set_trailing_metadata(call.trailing())
 
 
-class _Outbox(FrameQueue):
+class GrpcOutbox(FrameQueue):
     """Frames on their way to one client, as protobuf messages."""
 
     def __init__(self, context: Context, room: Room) -> None:
         super().__init__(room)
         self._context = context
         self._arrived = asyncio.Event()
-        self._sent = asyncio.Event()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
 
     def put(self, frame: Frame) -> None:
         """Send a frame after all that were put before."""
         super().put(frame)
+        self._is_idle.clear()
         self._arrived.set()
         self.room.add(payload_bytes(frame))
 
@@ -81,12 +84,11 @@ class _Outbox(FrameQueue):
             while self._frames:
                 await self._flush()
             self.room.clear()
+            self._is_idle.set()
 
     async def all_sent(self) -> None:
-        """Wait until nothing is left to send."""
-        while self._frames:
-            self._sent.clear()
-            await self._sent.wait()
+        """Wait until nothing is left to send. A frame that is being written is not among the frames, but not sent."""
+        await self._is_idle.wait()
 
     async def _flush(self) -> None:
         frame = self._frames.pop(0)
@@ -102,8 +104,6 @@ class _Outbox(FrameQueue):
         except BaseException:
             self._frames.insert(0, frame)  # it was not sent, or possibly not
             raise
-        if not self._frames:
-            self._sent.set()
 
 
 def _fitting(deliveries: list[Delivery]) -> int:
@@ -136,6 +136,13 @@ def _response(frame: Any) -> Any:  # noqa: ANN401 - frames have no common type, 
     return response
 
 
+def _opening(data: bytes) -> Consume:
+    message = parsed(broker_pb2.ConsumeRequest, data, CONSUME)
+    if message.WhichOneof("request") != "open":
+        raise InvalidArgument("The first message of a Consume call must be `open`.")
+    return Consume(**({"queue": ""} | said(message.open)))
+
+
 class _Consuming:
     """A ``Consume`` call in progress."""
 
@@ -143,14 +150,14 @@ class _Consuming:
         self._server = server
         self._call = call
         self._context = context
-        self._outbox = _Outbox(context, server.room())
         self._caller = call.known = call.caller()
+        self._outbox = GrpcOutbox(context, server.room(self._caller))
         self._channels = Channels(server, self._outbox, call.holder(self._caller))
         self._calls: set[asyncio.Task[None]] = set()
         self._one_done = asyncio.Event()
         self._queue = ""
 
-    async def run(self) -> None:
+    async def run(self, reads: MessageReads) -> None:
         """Serve until the call ends, and release everything it holds.
 
         Raises:
@@ -158,7 +165,7 @@ class _Consuming:
         """
         self._call.admit(self._caller)
         self._server.check_before_reading(Lease.verb, self._caller)
-        request = await self._opening()
+        request = _opening(await self._call.message(reads, self._caller))
         self._server.tally.calls[CONSUME] += 1
         self._server.check_open()
         self._caller.check("consume", request.queue)
@@ -194,17 +201,11 @@ class _Consuming:
 
     # --------------------------------------------------------------------------------------------------------- reading
 
-    async def _next(self) -> Any:  # noqa: ANN401 - messages are made at run time
+    async def _next(self) -> ConsumeRequest | None:
         data = await self._context.read()
         if data is grpc.aio.EOF:
             return None
         return parsed(broker_pb2.ConsumeRequest, data, CONSUME)
-
-    async def _opening(self) -> Consume:
-        message = await self._next()
-        if message is None or message.WhichOneof("request") != "open":
-            raise InvalidArgument("The first message of a Consume call must be `open`.")
-        return Consume(**({"queue": ""} | said(message.open)))
 
     async def _read(self) -> None:
         while (message := await self._next()) is not None:
@@ -226,7 +227,7 @@ class _Consuming:
         self._calls.discard(task)
         self._one_done.set()
 
-    async def _stop(self, message: Any) -> None:  # noqa: ANN401 - messages are made at run time
+    async def _stop(self, message: ConsumeRequest) -> None:
         await asyncio.gather(*self._calls)
         received = message.received if message.HasField("received") else None
         await self._channels.stop(Stop(channel=_CHANNEL, unseen=tuple(message.unseen), received=received))
@@ -234,15 +235,17 @@ class _Consuming:
 
     # ------------------------------------------------------------------------------------------------------- answering
 
-    async def _answer(self, message: Any) -> None:  # noqa: ANN401 - messages are made at run time
+    async def _answer(self, message: ConsumeRequest) -> None:
         try:
             results = await self._run(message)
-        except FairlaneError as error:
-            self._outbox.put(Refused(message.number, body_of(error)))
+        except Exception as error:  # noqa: BLE001 - every request gets an answer
+            refusal = error if isinstance(error, FairlaneError) else self._server.refusal(CONSUME, error)
+            self._server.tally.errors[refusal.code] += 1
+            self._outbox.put(Refused(message.number, body_of(refusal)))
         else:
             self._outbox.put((1, message.number, results))
 
-    async def _run(self, message: Any) -> Answer:  # noqa: ANN401 - messages are made at run time
+    async def _run(self, message: ConsumeRequest) -> Answer:
         name = message.WhichOneof("request")
         if name is None:
             raise InvalidArgument("The message is empty; expected one of ack, nack, extend or stop.")

@@ -1,7 +1,8 @@
 """Health checks and reflection over gRPC.
 
-Health checks need no API key, so that a load balancer can make them; their messages are small, and few are read at a
-time. Reflection needs an API key where the server requires one, like every other method.
+Health checks need no API key, so that a load balancer can make them. Their messages are small, and are read in turns of
+their own: one at a time of each address, so that a client that stalls delays neither the checks of others nor calls.
+Reflection needs an API key where the server requires one, like every other method.
 """
 
 from __future__ import annotations
@@ -14,20 +15,28 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, InvalidArgument
+from fairlane.gateway.caller import ANYBODY
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.grpc_calls import Call
-from fairlane.server.interfaces.grpc_reads import STRANGER, Context, MessageReads
+from fairlane.server.interfaces.grpc_reads import Context, MessageReads
 
 _NAME_BYTES_MAX: Final = 1_024
 """Bytes of a health check: it has the name of a service."""
+_CALLS_MAX: Final = 64
+"""Health checks of one address whose message has not arrived."""
+_READS_MAX: Final = 4
+_READ_S_MAX: Final = 5.0
 
 
 class HealthChecks:
     """The service ``grpc.health.v1.Health``."""
 
-    def __init__(self, reads: MessageReads) -> None:
-        self._reads = reads
+    def __init__(self, server: ServerContext) -> None:
+        self._server = server
+        self._reads = MessageReads(
+            calls_max=_CALLS_MAX, reads_max=_READS_MAX, caller_reads_max=1, seconds_max=_READ_S_MAX
+        )
         self.servicer = health.aio.HealthServicer()
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -40,24 +49,32 @@ class HealthChecks:
         return grpc.method_handlers_generic_handler(health.SERVICE_NAME, methods)
 
     async def _check(self, _requests: object, context: Context) -> health_pb2.HealthCheckResponse:
-        return await self.servicer.Check(await self._request(context), context)
+        call = Call(self._server, context, "health check")
+        try:
+            request = await self._read(call, context)
+        except FairlaneError as error:
+            await call.refuse(error)
+        return await self.servicer.Check(request, context)
 
     async def _watch(self, _requests: object, context: Context) -> None:
-        await self.servicer.Watch(await self._request(context), context)
-
-    async def _request(self, context: Context) -> health_pb2.HealthCheckRequest:
-        request = await self._read(context)
-        if request is None:  # the error of the abort must not keep what was read
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "The request is not the name of a service.")
-            raise AssertionError("abort raises")
-        return request
-
-    async def _read(self, context: Context) -> health_pb2.HealthCheckRequest | None:
+        call = Call(self._server, context, "health watch")
         try:
-            data = await self._reads.read(context, STRANGER)
-            return health_pb2.HealthCheckRequest.FromString(data) if len(data) <= _NAME_BYTES_MAX else None
-        except (FairlaneError, DecodeError):
-            return None
+            request = await self._read(call, context)
+            with self._server.waiters.counted(call.holder(ANYBODY)):
+                await self.servicer.Watch(request, context)
+        except FairlaneError as error:
+            await call.refuse(error)
+
+    async def _read(self, call: Call, context: Context) -> health_pb2.HealthCheckRequest:
+        """Return the request of a call. Raises InvalidArgument, WaitTimedOut or TooManyWaiters if there is none."""
+        data = await self._reads.read(context, call.holder(ANYBODY))
+        if len(data) > _NAME_BYTES_MAX:
+            del data  # the traceback of the error must not keep it
+            raise InvalidArgument(f"A health check has at most {_NAME_BYTES_MAX} bytes.")
+        try:
+            return health_pb2.HealthCheckRequest.FromString(data)
+        except DecodeError as error:
+            raise InvalidArgument("The request is not the name of a service.") from error
 
 
 class Reflection:
@@ -79,9 +96,9 @@ class Reflection:
     async def _serve(self, requests: AsyncIterator[Any], context: Context) -> None:
         call = Call(self._server, context, "reflection")
         try:
-            call.caller()
+            with self._server.waiters.counted(call.holder(call.caller())):
+                responses: Any = self._servicer.ServerReflectionInfo(requests, context)  # its types are wrong
+                async for response in responses:
+                    await context.write(response)
         except FairlaneError as error:
             await call.refuse(error)
-        responses: Any = self._servicer.ServerReflectionInfo(requests, context)  # an iterator, unlike its types say
-        async for response in responses:
-            await context.write(response)

@@ -33,7 +33,7 @@ from fairlane.server.interfaces import grpc_shapes as shapes
 from fairlane.server.interfaces.grpc_calls import Method, answer, hand_over
 from fairlane.server.interfaces.grpc_consume import consume
 from fairlane.server.interfaces.grpc_health import HealthChecks, Reflection
-from fairlane.server.interfaces.grpc_reads import Context, MessageReads
+from fairlane.server.interfaces.grpc_reads import READ_S_MAX, Context, MessageReads
 from fairlane.server.interfaces.grpc_shapes import Read, Write
 from fairlane.verbs.table import METHODS
 from fairlane.wire.grpc import admin_pb2, batches_pb2, broker_pb2
@@ -74,12 +74,14 @@ _WRITES: Final[Mapping[str, Write]] = {
 class GrpcInterface:
     """The gRPC server."""
 
-    def __init__(self, server: ServerContext) -> None:
+    def __init__(self, server: ServerContext, *, read_s_max: float = READ_S_MAX) -> None:
+        """Serve nothing before ``start``. The message of a call may take ``read_s_max`` seconds to arrive."""
         limits = server.limits
         self._context = server
-        self._reads = MessageReads()
+        calls_max = _CALLS_PER_CONNECTION * limits.connections_max
+        self._reads = MessageReads(calls_max=calls_max // 2, seconds_max=read_s_max)
         self._server = grpc.aio.server(
-            maximum_concurrent_rpcs=_CALLS_PER_CONNECTION * limits.connections_max,
+            maximum_concurrent_rpcs=calls_max,
             options=[
                 ("grpc.max_receive_message_length", limits.body_bytes_max),
                 ("grpc.max_send_message_length", -1),
@@ -94,7 +96,7 @@ class GrpcInterface:
                 ("grpc.max_connection_idle_ms", limits.idle_timeout_ms),
             ],
         )
-        self._checks = HealthChecks(self._reads)
+        self._checks = HealthChecks(server)
         self._health = self._checks.servicer
         self._draining: asyncio.Task[None] | None = None
         self._add_services()
@@ -124,7 +126,7 @@ class GrpcInterface:
         return grpc.stream_unary_rpc_method_handler(partial(answer, self._context, one, self._reads))
 
     async def _consume(self, _requests: object, context: Context) -> None:
-        await consume(self._context, context)
+        await consume(self._context, self._reads, context)
 
     def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
         """Listen on an address, and return the port. Raises InvalidArgument if the address cannot be bound."""

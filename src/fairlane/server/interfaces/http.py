@@ -138,7 +138,7 @@ class HttpInterface:
         except FairlaneError as error:
             await self._refuse(exchange, error)
         except Exception as error:  # noqa: BLE001 - every request gets an answer
-            await self._refuse(exchange, ServerContext.fault(exchange.path, error))
+            await self._refuse(exchange, self._server.refusal(exchange.path, error))
 
     def _route(self, exchange: Exchange) -> Awaitable[None]:
         server, path = self._server, exchange.path
@@ -169,7 +169,10 @@ class HttpInterface:
         except FairlaneError as fault:
             await self._refuse(exchange, fault)
 
-    async def _refuse(self, exchange: Exchange, error: FairlaneError) -> None:
+    async def _refuse(
+        self, exchange: Exchange, error: FairlaneError, *, status: int | None = None, **more: str
+    ) -> None:
+        self._server.tally.errors[error.code] += 1
         self._server.refusals.note(
             f"{exchange.method} {exchange.path:.200}",
             error,
@@ -183,13 +186,12 @@ class HttpInterface:
             query = f"?{exchange.query_string}" if exchange.query_string else ""
             await exchange.refuse(error, status=307, location=f"{error.at}{exchange.path}{query}")
         else:
-            await exchange.refuse(error)
+            await exchange.refuse(error, status=status, **more)
 
-    @staticmethod
-    async def _lost(exchange: Exchange) -> None:
+    async def _lost(self, exchange: Exchange) -> None:
         methods = _METHODS.get(exchange.path, set()) | ({"GET"} if exchange.path in pages.PUBLIC else set())
         if not methods:
             raise RouteNotFound(f"No route for {exchange.path!r:.150}; see /docs for all routes.")
         allowed = ", ".join(sorted(methods))
         error = RouteNotFound(f"Method {exchange.method:.20} is not allowed for {exchange.path}; use {allowed}.")
-        await exchange.refuse(error, status=405, allow=allowed)
+        await self._refuse(exchange, error, status=405, allow=allowed)

@@ -1,12 +1,12 @@
 """One connection of our own server: it is counted, and a request that does not arrive in time ends it.
 
 A request head has to arrive as a whole within ``head_timeout_ms``, beginning with the connection or the first byte of
-a later request. A body may take as long as it needs at ``body_bytes_per_second_min``; it is looked at every
+a later request. A body may take as long as it needs at ``body_bytes_per_second_min``, which is checked every
 ``body_timeout_ms``. Between requests a connection may be idle for ``idle_timeout_ms``, which uvicorn watches.
 
-A request that arrives in one piece, as most do, costs no timer. One is started for what is incomplete, and looks at
-the connection when it fires. Nothing is late while the server itself is busy with an earlier request, or has not taken
-what arrived.
+A request that arrives in one piece, as most do, costs no timer. An incomplete one starts a timer, which checks the
+connection when it fires. The time that the server itself needs, for an earlier request or to take what has arrived,
+does not make a request late.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ANSWER: Final = (
 
 
 class HttpConnection(BoundedHeadProtocol):
-    """A connection with timeouts, which is counted once ``attend`` is called."""
+    """A connection with timeouts, which is counted once ``count_in`` is called."""
 
     limits = CallLimits()
     counted: OpenConnection | None = None
@@ -38,13 +38,13 @@ class HttpConnection(BoundedHeadProtocol):
 
     # -------------------------------------------------------------------------------------------------------- counting
 
-    def attend(self, counted: OpenConnection, registry: Connections) -> None:
+    def count_in(self, counted: OpenConnection, registry: Connections) -> None:
         """Count the connection from now until it is lost, and keep to the limits of all."""
         self.counted, self.registry, self.limits = counted, registry, registry.limits
         idle_s: Any = registry.limits.idle_timeout_ms / 1000  # uvicorn declares whole seconds
         self.timeout_keep_alive = idle_s
 
-    def dismiss(self, *, is_late: bool = False) -> None:
+    def count_out(self, *, is_late: bool = False) -> None:
         """Stop counting the connection, which is gone; ``is_late`` if its TLS handshake took too long."""
         if self.counted is not None and self.registry is not None:
             if is_late and self.counted.is_open:
@@ -66,7 +66,7 @@ class HttpConnection(BoundedHeadProtocol):
         """End."""
         super().connection_lost(exc)
         self._unwatch()
-        self.dismiss()
+        self.count_out()
 
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection over to the protocol of WebSockets, which counts it from then on."""
@@ -75,7 +75,7 @@ class HttpConnection(BoundedHeadProtocol):
         super().handle_websocket_upgrade()
         protocol = self.transport.get_protocol()
         if isinstance(protocol, QuickSocket) and self.counted is not None and self.registry is not None:
-            protocol.attend(self.counted, self.registry)
+            protocol.count_in(self.counted, self.registry)
 
     # -------------------------------------------------------------------------------------------------------- requests
 

@@ -54,7 +54,7 @@ async def enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> 
 
 
 def _converted(given: Any, kind: type[T]) -> T:  # noqa: ANN401 - texts, for the most part
-    return decoded(lambda texts: msgspec.convert(texts, kind, strict=False), given, "a raw enqueue")
+    return decoded(lambda texts: msgspec.convert(texts, kind, strict=False), given, "raw enqueue")
 
 
 def _fields(query: str) -> dict[str, Any]:

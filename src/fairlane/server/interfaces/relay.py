@@ -21,8 +21,8 @@ def may_relay(exchange: Exchange) -> bool:
 def headers_for_node(exchange: Exchange) -> dict[str, str]:
     """Return the headers that another node needs to answer in the caller's place."""
     given = {name: exchange.headers.get(name.encode()) for name in _PASSED_THERE}
-    told = {name: value for name, value in given.items() if value is not None}
-    return {"accept": "*/*", "x-correlation-id": exchange.correlation_id, **told}
+    passed = {name: value for name, value in given.items() if value is not None}
+    return {"accept": "*/*", "x-correlation-id": exchange.correlation_id, **passed}
 
 
 async def relay(server: ServerContext, exchange: Exchange, address: str) -> None:

@@ -29,7 +29,7 @@ from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import SHAPES, decoded
 from fairlane.server.interfaces.asgi import DIRECT_SOCKET, AsgiSocket, DirectSocket, Receive, Scope, Send, address_of
 from fairlane.server.interfaces.channels import Channels
-from fairlane.server.interfaces.counting import HEADERS_FROM_BYTES, check_msgpack
+from fairlane.server.interfaces.counting import MSGPACK_FROM_BYTES, check_msgpack
 from fairlane.server.interfaces.exchange import headers_of
 from fairlane.server.interfaces.outbox import Frame, Outbox, payload_bytes
 from fairlane.verbs.errors import body_of
@@ -64,6 +64,7 @@ async def serve_stream(server: ServerContext, scope: Scope, receive: Receive, se
             raise InvalidArgument(f"The stream needs the subprotocol {SUBPROTOCOL!r}.")
     except FairlaneError as error:
         what = f"WebSocket {scope['path']:.200}"
+        server.tally.errors[error.code] += 1
         server.refusals.note(what, error, caller=ANYBODY, address=address_of(scope))
         await _refuse(error, scope, send)
         return
@@ -104,7 +105,7 @@ class _Connection:
         self._send = send
         self._socket: DirectSocket = scope.get("extensions", {}).get(DIRECT_SOCKET) or AsgiSocket(send)
         soon = server.observed.call_after_answers
-        self._outbox = Outbox(self._socket, server.room(), call_soon=soon, on_capacity=self._go_on)
+        self._outbox = Outbox(self._socket, server.room(caller), call_soon=soon, on_capacity=self._go_on)
         self._context = CallContext(follows=FOLLOWS in headers, is_forwarded=FORWARDED in headers)
         self._holder = None if self._context.is_forwarded else caller.id or block_of(self._address)
         self._channels = Channels(server, self._outbox, self._holder)
@@ -119,7 +120,7 @@ class _Connection:
         self._is_held = False
 
     async def run(self) -> None:
-        """Read and answer until the connection ends; then let go of everything it had."""
+        """Read and answer until the connection ends; then release everything it holds."""
         endings = [asyncio.create_task(self._read()), asyncio.create_task(self._watch_key())]
         if isinstance(self._socket, AsgiSocket):
             endings.append(asyncio.create_task(self._socket.run()))
@@ -246,7 +247,9 @@ class _Connection:
             context = self._context if call.trace is None else self._traced(call)
             task = self.server.ask(request, self._caller, context, reply)
         except FairlaneError as error:
-            self.answered(reply, Refused(call.number, body_of(error)))
+            self.refused(reply, error)
+        except Exception as error:  # noqa: BLE001 - every call gets an answer
+            self.refused(reply, self.server.refusal(name, error))
         else:
             if task is not None:
                 reply.task = task
@@ -262,7 +265,7 @@ class _Connection:
             self.server.admit(self._caller, self._address)
         if self._caller.grants is not None and name in _VERBS:
             self.server.check_before_reading(_VERBS[name], self._caller)
-        if len(call.request) > HEADERS_FROM_BYTES:
+        if len(call.request) > MSGPACK_FROM_BYTES:
             check_msgpack(name, call.request)
         return decoded(decode, call.request, name)
 
@@ -312,7 +315,9 @@ class _Connection:
             self._caller.check("consume", request.queue)
             await self._channels.open(reply.number, request)  # it answers itself, before the first delivery
         except FairlaneError as error:
-            self.answered(reply, Refused(reply.number, body_of(error)))
+            self.refused(reply, error)
+        except Exception as error:  # noqa: BLE001 - every call gets an answer
+            self.refused(reply, self.server.refusal(CONSUME, error))
         else:
             self._end(reply)
 
@@ -320,6 +325,11 @@ class _Connection:
         """Send the answer to a call."""
         self._outbox.put(frame)
         self._end(reply)
+
+    def refused(self, reply: _Reply, error: FairlaneError) -> None:
+        """Refuse a call."""
+        self.server.tally.errors[error.code] += 1
+        self.answered(reply, Refused(reply.number, body_of(error)))
 
     @property
     def room(self) -> Room:
@@ -334,9 +344,7 @@ class _Connection:
             return
         if isinstance(result, LeasedMessages):
             self.server.give_back(self._caller, result)
-        error = self.server.limits.too_much_unread()
-        self.server.tally.errors[error.code] += 1
-        self.answered(reply, Refused(reply.number, body_of(error)))
+        self.refused(reply, self.server.limits.too_much_unread())
 
     def _end(self, reply: _Reply) -> None:
         reply.is_done = True
@@ -387,5 +395,4 @@ class _Reply:
             self._connection.answered(self, (1, self.number, result))
 
     def set_exception(self, exception: BaseException, /) -> None:
-        refusal = self._connection.server.refusal(self._verb, exception)
-        self._connection.answered(self, Refused(self.number, body_of(refusal)))
+        self._connection.refused(self, self._connection.server.refusal(self._verb, exception))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
 
 from fairlane.broker.frontends.deliveries import AsyncDeliveries
+from fairlane.broker.waiting.room import Room
 from fairlane.errors import InvalidArgument, QueueElsewhere, QueueMoving, QueueNotFound
 from fairlane.gateway.caller import Caller
 from fairlane.journal.records import AnyRecord, Enqueued, Published, QueueRemoved, Redriven, Returned
@@ -34,9 +35,8 @@ async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange
     server.tally.calls["subscribe"] += 1
     server.check_open()
     caller.check("consume", request.queue)
-    kind = exchange.kind
     broker, queue = await server.gateway.served(request.queue)
-    room = server.room()
+    room = server.room(caller)
     deliveries = AsyncDeliveries(
         broker,
         queue=queue,
@@ -46,31 +46,39 @@ async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange
         with_state=request.with_state,
         room=room,
     )
-
-    async def send_all() -> None:
-        async for delivery in deliveries:
-            server.tally.delivered += 1
-            if server.spans is not None:
-                server.spans.delivered(request.queue, [delivery])
-            await exchange.more(line_of(delivery, kind))
-            room.remove(len(delivery.payload))
-
-    async def drain() -> None:
-        await server.draining.wait()
-        deliveries._consumer.credit = 0  # what is in flight may still be acknowledged
-        await server.closing.wait()
-
     with server.subscription(exchange.holder):
-        async with deliveries:
-            await exchange.begin(_LINES if kind is JSON else _PIECES)
-            await first_of(send_all(), drain(), exchange.hung_up(), server.api_keys.ended(caller))
-        room.clear()
+        try:
+            async with deliveries:
+                await exchange.begin(_LINES if exchange.kind is JSON else _PIECES)
+                sending = _send_all(deliveries, request.queue, room, server, exchange)
+                endings = (_drain(deliveries, server), exchange.hung_up(), server.api_keys.ended(caller))
+                await first_of(sending, *endings)
+        finally:
+            room.clear()  # however it ended: all connections share what it counts
         await exchange.end()
 
 
-async def first_of(*coroutines: object) -> None:
+async def _send_all(
+    deliveries: AsyncDeliveries, queue: str, room: Room, server: ServerContext, exchange: Exchange
+) -> None:
+    kind = exchange.kind
+    async for delivery in deliveries:
+        server.tally.delivered += 1
+        if server.spans is not None:
+            server.spans.delivered(queue, [delivery])
+        await exchange.more(line_of(delivery, kind))
+        room.remove(len(delivery.payload))
+
+
+async def _drain(deliveries: AsyncDeliveries, server: ServerContext) -> None:
+    await server.draining.wait()
+    deliveries._consumer.credit = 0  # what is in flight may still be acknowledged
+    await server.closing.wait()
+
+
+async def first_of(*coroutines: Awaitable[object]) -> None:
     """Run all until the first one ends, and raise what it raised."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]  # type: ignore[call-overload] # they are
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

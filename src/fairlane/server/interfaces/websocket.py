@@ -82,7 +82,7 @@ class QuickSocket(WebSocketsSansIOProtocol):
 
     # ---------------------------------------------------------------------------------------------- for uvicorn
 
-    def attend(self, counted: OpenConnection, registry: Connections) -> None:
+    def count_in(self, counted: OpenConnection, registry: Connections) -> None:
         """Count the connection until it is lost."""
         self._counted = (counted, registry)
         if self.handshake_initiated and not self.close_sent:

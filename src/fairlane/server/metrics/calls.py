@@ -12,7 +12,7 @@ class CallCounts:
 
     Attributes:
         calls: calls by verb.
-        errors: failed calls by error code.
+        errors: refused requests by error code, each once, whether or not a verb was called.
         delivered: messages sent to streaming consumers and HTTP subscriptions.
         streams: open stream connections.
         subscriptions: open HTTP subscriptions, including live feeds.

@@ -116,7 +116,7 @@ def _loop_families(watchdog: Watchdog) -> Iterator[Family]:
 def _call_families(counts: CallCounts) -> Iterator[Family]:
     yield Family("fairlane_info", "gauge", "Always 1; the label has the version.", by("version", {__version__: 1}))
     yield Family("fairlane_calls_total", "counter", "Calls by verb.", by("verb", counts.calls))
-    yield Family("fairlane_errors_total", "counter", "Failed calls by error code.", by("code", counts.errors))
+    yield Family("fairlane_errors_total", "counter", "Refused requests by error code.", by("code", counts.errors))
     description = "Messages sent to streaming consumers and HTTP subscriptions."
     yield Family("fairlane_streamed_total", "counter", description, single(counts.delivered))
     yield Family("fairlane_streams", "gauge", "Open stream connections.", single(counts.streams))

@@ -24,7 +24,7 @@ from fairlane.verbs.keys import Grant
 ATTACKS: Final = (*decoding.ATTACKS, *tenants.ATTACKS, *scripts.ATTACKS, *connections.ATTACKS)
 _IDLE_S: Final = 3.0
 _BANNER: Final = re.compile(r"(listens on|gRPC|auth) +(\S+)")
-_ROW: Final = "{:<5}{:<44}{:>10}{:>9}{:>10}{:>14}  {}"
+_ROW: Final = "{:<20}{:<44}{:>10}{:>9}{:>10}{:>14}  {}"
 
 
 def _nothing(_server: AttackedServer, begin: Callable[[], None]) -> Outcome:
@@ -40,7 +40,7 @@ _IDLE: Final = Attack("-", "nothing, for comparison", _nothing)
 def main(arguments: list[str] | None = None) -> int:
     """Run the attacks and print a table; return 1 if one of them was not held off."""
     options = _options(arguments)
-    chosen = [attack for attack in ATTACKS if not options.only or attack.number in options.only.split(",")]
+    chosen = [attack for attack in ATTACKS if not options.only or attack.name in options.only.split(",")]
     try:
         with ExitStack() as stack:
             if options.url is None:
@@ -64,7 +64,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--pid", type=int, help="the process of the server, to watch its memory")
     parser.add_argument("--log", type=Path, help="the log of the server, to look for forged lines")
     parser.add_argument("--data", type=Path, help="the data directory of the server, to look at the modes of files")
-    parser.add_argument("--only", metavar="NUMBERS", help="attacks to run, such as C1,H2; by default all")
+    parser.add_argument("--only", metavar="NAMES", help="attacks to run, such as slow-hook,long-lists; by default all")
     return parser.parse_args(arguments)
 
 
@@ -156,10 +156,10 @@ def _run(target: AttackedServer, attack: Attack, bystander: Bystander) -> Verdic
 def _row(verdict: Verdict) -> str:
     attack, outcome = verdict.attack, verdict.outcome
     if outcome.skipped:
-        return _ROW.format(attack.number, attack.name, "-", "-", "-", "-", f"skipped: {outcome.skipped}")
+        return _ROW.format(attack.name, attack.title, "-", "-", "-", "-", f"skipped: {outcome.skipped}")
     judged = "; ".join(verdict.faults) or "held"
     stall = f"{verdict.stall_s * 1000:.0f}"
-    return _ROW.format(attack.number, attack.name, outcome.attempted, outcome.refused, stall, verdict.memory, judged)
+    return _ROW.format(attack.name, attack.title, outcome.attempted, outcome.refused, stall, verdict.memory, judged)
 
 
 if __name__ == "__main__":

@@ -35,14 +35,14 @@ class Attack:
     """One attack.
 
     Attributes:
-        number: a short name to choose it by.
-        name: what is tried, in a few words.
+        name: the name to choose it by.
+        title: what is tried, in a few words.
         run: tries it. It calls ``begin`` once its preparations are done: stall and memory count from there.
         needs_keys: whether it is about rights, so that it means nothing where authentication is disabled.
     """
 
-    number: str
     name: str
+    title: str
     run: Callable[[AttackedServer, Callable[[], None]], Outcome]
     needs_keys: bool = False
 

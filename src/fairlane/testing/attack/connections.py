@@ -1,4 +1,4 @@
-"""Attacks by connections, and on the log: H2, M1 and M5 of the threat list, and the modes of files (M8)."""
+"""Attacks by connections, on the log, and on the files of a server."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ def readable_files(target: AttackedServer, begin: Callable[[], None]) -> Outcome
 
 
 ATTACKS: Final = (
-    Attack("H2", "silent connections", silent_sockets),
-    Attack("M1", "thousands of waiting consumers", many_channels),
-    Attack("M5", "forged and huge log lines", forged_log_lines),
-    Attack("M8", "files that others may read", readable_files),
+    Attack("silent-connections", "silent connections", silent_sockets),
+    Attack("many-waiters", "thousands of waiting consumers", many_channels),
+    Attack("log-lines", "forged and huge log lines", forged_log_lines),
+    Attack("file-modes", "files that others may read", readable_files),
 )

@@ -1,4 +1,4 @@
-"""Attacks by the size and shape of a request, and by not reading answers: C1, M2, M3 and M4 of the threat list."""
+"""Attacks by the size and shape of a request, and by not reading answers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import NewMessage
 from fairlane.testing.attack.attack import Attack, Outcome
 from fairlane.testing.attack.target import JSON, MSGPACK, AttackedServer, pause
@@ -30,8 +31,16 @@ def _listing(queue: str, field: str, item: bytes, size: int) -> bytes:
     return head + b"\xdd" + count.to_bytes(4, "big") + item * count
 
 
+def _repeating(queue: str, size: int) -> bytes:
+    """Return the msgpack of an enqueue that gives its messages again and again, each time as many as are allowed."""
+    field = msgspec.msgpack.encode("messages") + b"\xdc" + BATCH_MAX.to_bytes(2, "big") + b"\x80" * BATCH_MAX
+    count = size // len(field)
+    head = b"".join(msgspec.msgpack.encode(each) for each in ("queue", queue))
+    return b"\xde" + (count + 1).to_bytes(2, "big") + head + field * count
+
+
 def long_lists(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
-    """Send lists of millions of tiny items, also with an API key that has no right to do so."""
+    """Send lists of millions of tiny items, in one field or in many, also with an API key that has no right to."""
     queue = target.queue("lists")
     own = target.api_key("lists", Grant(right="admin", queues=queue))
     foreign = target.api_key("stranger", Grant(right="consume", queues="nothing-here"))
@@ -41,6 +50,7 @@ def long_lists(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
         ("queue/enqueue", _listing(queue, "messages", b"\x80", _BODY_BYTES), MSGPACK, own),
         ("queue/ack", _listing(queue, "receipts", _RECEIPT, _BODY_BYTES), MSGPACK, own),
         ("queue/cancel", _listing(queue, "ids", b"\xa1a", _BODY_BYTES), MSGPACK, own),
+        ("queue/enqueue", _repeating(queue, _BODY_BYTES), MSGPACK, own),
         ("queue/enqueue", _json(queue, _MIB), JSON, own),
         ("queue/enqueue", _json(queue, _BODY_BYTES), JSON, own),
     ]
@@ -133,9 +143,9 @@ def _is_refused(call: Callable[[bytes], object], error: type[Exception]) -> bool
 
 
 ATTACKS: Final = (
-    Attack("C1", "lists of millions of tiny items", long_lists),
-    Attack("M2", "a stream that reads nothing", unread_stream),
-    Attack("M2b", "large answers that are never read", unread_answers),
-    Attack("M3", "forged headers of a node", forged_node),
-    Attack("M4", "large gRPC messages without an API key", grpc_without_key, needs_keys=True),
+    Attack("long-lists", "lists of millions of tiny items", long_lists),
+    Attack("unread-stream", "a stream that reads nothing", unread_stream),
+    Attack("unread-answers", "large answers that are never read", unread_answers),
+    Attack("forged-node", "forged headers of a node", forged_node),
+    Attack("grpc-bodies", "large gRPC messages without an API key", grpc_without_key, needs_keys=True),
 )

@@ -1,4 +1,4 @@
-"""Attacks by the scripts of a queue: H1 of the threat list."""
+"""Attacks by the scripts of a queue."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ def long_script(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
 
 
 ATTACKS: Final = (
-    Attack("H1", "a slow hook", slow_hook),
-    Attack("H1b", "scripts that take long to compile", long_script),
+    Attack("slow-hook", "a slow hook", slow_hook),
+    Attack("slow-compile", "scripts that take long to compile", long_script),
 )

@@ -1,4 +1,4 @@
-"""Attacks of one tenant on another inside a shared queue: C2, H4, H5, H6, L2 and M7 of the threat list."""
+"""Attacks of one tenant on another inside a shared queue."""
 
 from __future__ import annotations
 
@@ -125,10 +125,10 @@ def read_config(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
 
 
 ATTACKS: Final = (
-    Attack("C2", "messages under another tenant's key", forged_key, needs_keys=True),
-    Attack("H4", "all tokens of a shared throttle", shared_throttle),
-    Attack("H5", "another tenant's dedup id", squatted_dedup_id),
-    Attack("H6", "a weight of 1,000", own_weight, needs_keys=True),
-    Attack("L2", "another consumer's lease token", stolen_token, needs_keys=True),
-    Attack("M7", "a hook that reads foreign config", read_config, needs_keys=True),
+    Attack("forged-key", "messages under another tenant's key", forged_key, needs_keys=True),
+    Attack("shared-throttle", "all tokens of a shared throttle", shared_throttle),
+    Attack("dedup-id", "another tenant's dedup id", squatted_dedup_id),
+    Attack("own-weight", "a weight of 1,000", own_weight, needs_keys=True),
+    Attack("stolen-token", "another consumer's lease token", stolen_token, needs_keys=True),
+    Attack("foreign-config", "a hook that reads foreign config", read_config, needs_keys=True),
 )

@@ -1,4 +1,4 @@
-"""A server without a network: the doors on a broker in memory, called in the same process."""
+"""A server without a network: the interfaces on a broker in memory, called in the same process."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(main)
 
 
-class House:
-    """The server, and an HTTP client in front of them."""
+class LocalServer:
+    """The server, and an HTTP client in front of it."""
 
-    def __init__(self, server: ServerContext, broker: AsyncBroker, http: httpx.AsyncClient) -> None:
-        self.server = server
+    def __init__(self, context: ServerContext, broker: AsyncBroker, http: httpx.AsyncClient) -> None:
+        self.context = context
         self.broker = broker
         self.http = http
 
@@ -51,7 +51,7 @@ class House:
 
     async def key(self, *grants: Grant, expires_ms: int | None = None) -> str:
         request = CreateKey(name="tester", grants=grants, expires_ms=expires_ms)
-        return (await self.server.api_keys.create(request, Caller())).key
+        return (await self.context.api_keys.create(request, Caller())).key
 
 
 async def _broker(clock: FakeClock | None) -> AsyncBroker:
@@ -70,36 +70,36 @@ async def opened(
     limits: CallLimits | None = None,
     hosts: frozenset[str] | None = None,
     clock: FakeClock | None = None,
-) -> AsyncIterator[House]:
-    """Open a house with one queue, ``orders``; its time is the machine's unless a clock is given."""
+) -> AsyncIterator[LocalServer]:
+    """Open a server with one queue, ``orders``; its time is the machine's unless a clock is given."""
     async with await _broker(clock) as broker:
         keys = ApiKeys(broker, is_required=requires_auth)
-        server = ServerContext(LocalGateway(broker), api_keys=keys, limits=limits, hosts=hosts)
+        context = ServerContext(LocalGateway(broker), api_keys=keys, limits=limits, hosts=hosts)
         await broker.create_queue("orders")
-        transport = httpx.ASGITransport(app=HttpInterface(server))
+        transport = httpx.ASGITransport(app=HttpInterface(context))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-            yield House(server, broker, http)
+            yield LocalServer(context, broker, http)
 
 
-class Leave(asyncio.Event):
-    """Whether something may be done, and who is told when it may again."""
+class WatchedEvent(asyncio.Event):
+    """An event that also calls a function when it is set."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: Callable[[], None] = lambda: None
+        self.on_set: Callable[[], None] = lambda: None
 
     def set(self) -> None:
         super().set()
-        self.told()
+        self.on_set()
 
 
 @dataclass
 class Socket:
-    """The client's end of a WebSocket that is not there."""
+    """The client's end of a WebSocket without a network."""
 
     incoming: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
     outgoing: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
-    may_write: Leave = field(default_factory=Leave)
+    may_write: WatchedEvent = field(default_factory=WatchedEvent)
     is_broken: bool = False
     _last: int = 0
     _ready: deque[FromServer] = field(default_factory=deque)
@@ -153,15 +153,15 @@ class Socket:
             others.append(frame)
 
     async def deliveries(self, count: int) -> list[Any]:
-        """Return so many deliveries."""
+        """Return a number of deliveries."""
         found: list[Any] = []
         while len(found) < count:
             found += (await self.next(Deliver)).deliveries
         return found
 
 
-class Way:
-    """The short way of a socket: messages by plain calls; what is none goes to whoever receives."""
+class FakeDirectSocket:
+    """The ``DirectSocket`` of a socket: messages by plain calls; other events go to the application's ``receive``."""
 
     def __init__(self, socket: Socket) -> None:
         self._socket = socket
@@ -187,7 +187,7 @@ class Way:
 
     def take(self, on_message: Callable[[bytes], None], on_capacity: Callable[[], None]) -> None:
         self._on_message = on_message
-        self._socket.may_write.told = on_capacity
+        self._socket.may_write.on_set = on_capacity
 
     def write(self, message: bytes) -> None:
         self._socket.outgoing.put_nowait({"type": "websocket.send", "bytes": message})
@@ -212,8 +212,8 @@ class Way:
 
 
 @asynccontextmanager
-async def connected(house: House, *, key: str | None = None, is_short: bool = False) -> AsyncIterator[Socket]:
-    """Open a connection of the stream, if told with the short way, and hang up at the end."""
+async def connected(server: LocalServer, *, key: str | None = None, is_direct: bool = False) -> AsyncIterator[Socket]:
+    """Open a connection of the stream, with a direct socket if asked for, and hang up at the end."""
     socket = Socket()
     socket.may_write.set()
     headers = [(b"host", b"localhost")]
@@ -227,19 +227,19 @@ async def connected(house: House, *, key: str | None = None, is_short: bool = Fa
         "extensions": {"websocket.http.response": {}},
     }
     receive = socket.receive
-    if is_short:
-        way = scope["extensions"][DIRECT_SOCKET] = Way(socket)  # type: ignore[index] # it is a dict
-        receive = way.receive
+    if is_direct:
+        direct = scope["extensions"][DIRECT_SOCKET] = FakeDirectSocket(socket)  # type: ignore[index] # it is a dict
+        receive = direct.receive
     socket.incoming.put_nowait({"type": "websocket.connect"})
-    serving = asyncio.create_task(HttpInterface(house.server)(scope, receive, socket.send))
+    serving = asyncio.create_task(HttpInterface(server.context)(scope, receive, socket.send))
     assert (await socket.outgoing.get())["type"] == "websocket.accept"
     try:
         yield socket
     finally:
-        socket.may_write.told = lambda: None
-        if is_short:
-            way.resume()
+        socket.may_write.on_set = lambda: None
+        if is_direct:
+            direct.resume()
         socket.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
         await serving
-        if is_short:
-            way.reading.cancel()
+        if is_direct:
+            direct.reading.cancel()

@@ -1,4 +1,4 @@
-"""A house with a gRPC door on a real connection, and a client in front of it."""
+"""A server with gRPC on a real connection, and a client in front of it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ import pytest
 from fairlane.server.interfaces.grpc_server import GrpcInterface
 from fairlane.wire.grpc import admin_pb2_grpc, broker_pb2_grpc, types_pb2
 from fairlane.wire.grpc import broker_pb2 as broker
-from tests.unit.server.house import House, opened
+from tests.unit.server.local_server import LocalServer, opened
 
 
 def stub(kind: Any, channel: grpc.aio.Channel) -> Any:
-    """Return a stub, of whose methods types know nothing."""
+    """Return a stub, whose methods have no types."""
     return kind(channel)
 
 
-class Caller:
-    """A house with a gRPC door, and a client in front of it."""
+class GrpcClient:
+    """A server with gRPC, and a client in front of it."""
 
-    def __init__(self, house: House, channel: grpc.aio.Channel) -> None:
-        self.house = house
+    def __init__(self, server: LocalServer, address: str, channel: grpc.aio.Channel) -> None:
+        self.server = server
+        self.address = address
         self.channel = channel
         self.broker = stub(broker_pb2_grpc.BrokerStub, channel)
         self.admin = stub(admin_pb2_grpc.AdminStub, channel)
@@ -44,27 +45,27 @@ class Caller:
 
 
 @asynccontextmanager
-async def called(**options: Any) -> AsyncIterator[Caller]:
-    """Open a house with a gRPC door."""
-    async with opened(**options) as house:
-        door = GrpcInterface(house.server)
-        port = door.listen("127.0.0.1:0")
-        await door.start()
+async def called(**options: Any) -> AsyncIterator[GrpcClient]:
+    """Open a server with gRPC, and a client of it."""
+    async with opened(**options) as server:
+        interface = GrpcInterface(server.context)
+        address = f"127.0.0.1:{interface.listen('127.0.0.1:0')}"
+        await interface.start()
         try:
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                yield Caller(house, channel)
+            async with grpc.aio.insecure_channel(address) as channel:
+                yield GrpcClient(server, address, channel)
         finally:
-            house.server.closing.set()
-            await door.stop()
+            server.context.closing.set()
+            await interface.stop()
 
 
 def receipt(delivery: Any) -> types_pb2.Receipt:
-    """Return the right to a delivery."""
+    """Return the receipt of a delivery."""
     return types_pb2.Receipt(id=delivery.id, token=delivery.token)
 
 
 async def refused(call: Any) -> grpc.aio.AioRpcError:
-    """Return how a call is refused."""
+    """Return the error of a call that is refused."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
     return caught.value
