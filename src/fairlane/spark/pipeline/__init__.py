@@ -9,14 +9,18 @@ from fairlane.spark.pipeline.folder import read_table
 from fairlane.spark.pipeline.manifest import Manifest, read_manifest
 from fairlane.spark.pipeline.run import CONF, RunReport, run_pipeline
 from fairlane.spark.pipeline.source import JournalFolder, LiveJournal
+from fairlane.spark.pipeline.verification import Mismatch, Verification, verify
 
 __all__ = [
     "CONF",
     "JournalFolder",
     "LiveJournal",
     "Manifest",
+    "Mismatch",
     "RunReport",
+    "Verification",
     "read_manifest",
     "read_table",
     "run_pipeline",
+    "verify",
 ]
