@@ -30,7 +30,7 @@ done = run_pipeline(spark, JournalFolder(folder / "journal"), folder / "tables")
 print(f"Spark built the tables of {done.events:,} events.")
 found = verify(spark, brokers[0], folder / "tables")
 if not found.agrees:
-    sys.exit(f"The tables differ from the broker: {found.mismatches or found.missing}")
+    sys.exit(f"The tables differ from the broker: {found.mismatches or found.gaps}")
 print(f"They agree with the broker, message by message, in {found.queues} queues.")
 
 make_report(folder / "tables", folder / "report")

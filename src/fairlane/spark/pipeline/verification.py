@@ -28,11 +28,12 @@ from fairlane.errors import InvalidArgument
 from fairlane.model.limits import KEYS_SHOWN_MAX
 from fairlane.model.message import key_text
 from fairlane.model.names import is_dlq
+from fairlane.model.partitions import MARK
 from fairlane.model.views import QueueView
 from fairlane.spark.pipeline.folder import read_table
-from fairlane.spark.pipeline.manifest import Manifest, read_manifest
+from fairlane.spark.pipeline.journals import Gap
+from fairlane.spark.pipeline.manifest import read_manifest
 from fairlane.spark.pipeline.tail import JournalTail, MessageCounts, Place
-from fairlane.spark.source.ranges import first_of
 from fairlane.verbs.methods.complete import AllVerbs
 
 
@@ -64,7 +65,7 @@ class Verification:
         followed: how many events after it were followed.
         queues: how many queues were compared.
         keys: how many fairness keys with messages were compared.
-        missing: the ranges of the journal that the tables lack, from its first sequence on.
+        gaps: what is missing of the journal in the tables.
         mismatches: what differs.
     """
 
@@ -72,13 +73,13 @@ class Verification:
     followed: int
     queues: int
     keys: int
-    missing: list[tuple[int, int]]
+    gaps: tuple[Gap, ...]
     mismatches: list[Mismatch]
 
     @property
     def agrees(self) -> bool:
         """Whether nothing differs and nothing is missing."""
-        return not self.mismatches and not self.missing
+        return not self.mismatches and not self.gaps
 
 
 def verify(spark: SparkSession, broker: AllVerbs[Any], tables: Path | str, *, queue: str | None = None) -> Verification:
@@ -91,13 +92,19 @@ def verify(spark: SparkSession, broker: AllVerbs[Any], tables: Path | str, *, qu
         queue: in a cluster, a queue of the group whose journal the tables are made from.
 
     Raises:
-        InvalidArgument: there are no tables, or they are too far behind.
+        InvalidArgument: there are no tables, they are of several journals, or too far behind.
         JournalTrimmed: the broker no longer has the events that the tables lack.
     """
     manifest = read_manifest(Path(tables).absolute())
-    if manifest is None or not manifest.covered:
+    journals = [] if manifest is None else [journal for journal in manifest.journals if not journal.is_ended]
+    if manifest is None or not journals:
         raise InvalidArgument(f"Folder {tables} has no tables. Create them with 'fairlane pipeline run'.")
-    position = manifest.covered[-1][1]
+    if len(journals) > 1:
+        raise InvalidArgument(
+            f"The tables in {tables} are of {len(journals)} journals; only tables of one can be verified. "
+            "Build tables of one group with 'fairlane pipeline run --queue'."
+        )
+    position = journals[0].reached
     opened = _open_attempts(read_table(spark, tables, "attempts"))
     counts = _counts(opened)
     found = _usage_mismatches(read_table(spark, tables, "tenant_usage"), counts)
@@ -114,15 +121,9 @@ def verify(spark: SparkSession, broker: AllVerbs[Any], tables: Path | str, *, qu
         followed=tail.position - position,
         queues=len(names),
         keys=keys,
-        missing=_missing(manifest),
+        gaps=manifest.gaps,
         mismatches=found,
     )
-
-
-def _missing(manifest: Manifest) -> list[tuple[int, int]]:
-    first = manifest.covered[0][0]
-    begins = first_of(first) + 1
-    return [*([(begins, first - 1)] if first > begins else []), *manifest.gaps]
 
 
 def _open_attempts(attempts: DataFrame) -> DataFrame:
@@ -150,11 +151,15 @@ def _usage_mismatches(usage: DataFrame, counts: MessageCounts) -> list[Mismatch]
     found: Counter[Place] = Counter()
     for row in usage.groupBy("queue", "key").agg(F.sum(left).alias("left")).collect():
         found[row["queue"], row["key"]] = int(row["left"])
-    known = {(queue, key) for queue, keys in counts.messages.items() if not is_dlq(queue) for key in keys}
+    held: Counter[Place] = Counter()
+    for queue, keys in counts.messages.items():
+        for key, count in keys.items():
+            if not is_dlq(queue):
+                held[queue.partition(MARK)[0], key] += count  # usage is that of the whole queue
     return [
-        Mismatch(queue=queue, key=key, what="usage", tables=found[queue, key], broker=counts.messages[queue][key])
-        for queue, key in sorted(known | found.keys())
-        if found[queue, key] != counts.messages[queue][key]
+        Mismatch(queue=place[0], key=place[1], what="usage", tables=found[place], broker=held[place])
+        for place in sorted(held.keys() | found.keys())
+        if found[place] != held[place]
     ]
 
 

@@ -13,18 +13,19 @@ from pyspark.sql import functions as F
 
 INTERVALS = "array<struct<since_ms: bigint, until_ms: bigint>>"
 _NEVER_MS = 1 << 62
+_QUEUE = ("journal_id", "queue")
 
 
 def pauses(events: DataFrame) -> DataFrame:
-    """Return the pauses of each queue in order: the key, null for the whole queue, and from when until when.
+    """Return the pauses of each queue of a journal, in order: the key, null for the whole queue, from when, until when.
 
     A pause ends with the next event of the same queue and key, or with the queue. One that is still on never ends.
     """
     is_removal = F.col("kind") == "queue_removed"
-    by_key = Window.partitionBy("queue", "fairness_key").orderBy("sequence")
-    later = Window.partitionBy("queue").orderBy("sequence").rowsBetween(1, Window.unboundedFollowing)
+    by_key = Window.partitionBy(*_QUEUE, "fairness_key").orderBy("sequence")
+    later = Window.partitionBy(*_QUEUE).orderBy("sequence").rowsBetween(1, Window.unboundedFollowing)
     told = events.where(is_removal | (F.col("kind") == "queue_paused")).select(
-        *("queue", "fairness_key", "at_ms"),
+        *(*_QUEUE, "fairness_key", "at_ms"),
         F.col("is_paused").eqNullSafe(other=True).alias("is_paused"),
         F.lead("at_ms").over(by_key).alias("next_ms"),
         F.min(F.when(is_removal, F.col("at_ms"))).over(later).alias("removed_ms"),
@@ -33,7 +34,7 @@ def pauses(events: DataFrame) -> DataFrame:
     until_ms = F.least(F.coalesce("next_ms", never_ms), F.coalesce("removed_ms", never_ms))
     on = told.where("is_paused").withColumn("until_ms", until_ms)
     one = F.struct(F.col("at_ms").alias("from_ms"), "until_ms", F.col("fairness_key").alias("key"))
-    return on.groupBy("queue").agg(F.array_sort(F.collect_list(one)).alias("pauses"))
+    return on.groupBy(*_QUEUE).agg(F.array_sort(F.collect_list(one)).alias("pauses"))
 
 
 def unpaused(key: Column, since_ms: Column, until_ms: Column) -> Column:

@@ -6,8 +6,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
-from fairlane.model.partitions import MARK
 from fairlane.spark.tables.attempts import TELLS_TERMS
+from fairlane.spark.tables.table import whole_queue
 
 TOLD = "weight_told"
 """A kind of event that is in no journal: the weight that messages brought for a key, carried over."""
@@ -17,8 +17,6 @@ SOURCES = ("by_config", "by_policy", "by_message")
 _UNSET = -1
 """Stands for a weight that config or a policy no longer sets, so that a weaker source counts again."""
 _CONFIG = r"^weight:([^:]+):(.+)$"
-_PARTITION = rf"{MARK}\d+$"
-"""The end of a partition's name. Config names the whole queue."""
 
 
 def weight_changes(events: DataFrame, settings: DataFrame, queues: DataFrame, *, window_length_ms: int) -> DataFrame:
@@ -52,17 +50,17 @@ def told_weights(events: DataFrame, *also_by: Column) -> DataFrame:
     return last.agg(
         F.max("sequence").alias("sequence"),
         F.max("at_ms").alias("at_ms"),
-        F.max_by("weight", "sequence").alias("weight"),
+        F.max_by("weight", F.struct("at_ms", "sequence")).alias("weight"),
     )
 
 
 def _by_policy(settings: DataFrame, window: Column) -> DataFrame:
     """Return which weights policies changed. A policy lists all its weights, so one that it lacks is unset."""
-    by_queue = Window.partitionBy("queue").orderBy("sequence")
+    by_queue = Window.partitionBy("queue").orderBy("at_ms", "sequence")
     weights = F.from_json("policy_json", "weights map<string, bigint>")["weights"].alias("weights")
     versions = (
         settings.where(F.col("kind") == "queue_set")
-        .select("queue", "sequence", window, weights)
+        .select("queue", "at_ms", "sequence", window, weights)
         .withColumn("next_ms", F.lead("window_ms").over(by_queue))
         .where(~F.col("next_ms").eqNullSafe(F.col("window_ms")))
         .withColumn("version", F.row_number().over(by_queue))
@@ -90,7 +88,7 @@ def _by_config(settings: DataFrame, queues: DataFrame, window: Column) -> DataFr
     whole, key = (F.regexp_extract("name", _CONFIG, group) for group in (1, 2))
     weight = F.coalesce(F.col("value").try_cast("long"), F.lit(_UNSET))
     changes = set_weights.groupBy(whole.alias("whole"), key.alias("top_key"), window).agg(
-        F.max_by(weight, "sequence").alias("by_config")
+        F.max_by(weight, F.struct("at_ms", "sequence")).alias("by_config")
     )
-    places = queues.select("queue", F.regexp_replace("queue", _PARTITION, "").alias("whole"))
+    places = queues.select("queue", whole_queue("queue").alias("whole"))
     return changes.join(places, "whole").select("queue", "top_key", "window_ms", "by_config")
