@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from fairlane.errors import FairlaneError
-from fairlane.model.message import Delivery, Key
+from fairlane.model.message import Delivery, Key, MessageTerms
 from fairlane.testing.clock import FakeClock
 from fairlane.testing.stepped import SteppedBroker
 
@@ -90,7 +90,7 @@ class MixedLoad:
     def _produce(self) -> None:
         random = self.random
         for key in random.choices(list(TENANTS), weights=list(TENANTS.values()), k=random.randint(0, 9)):
-            queue, terms = random.choice(QUEUES), {}
+            queue, terms = random.choice(QUEUES), MessageTerms()
             if random.random() < 0.2:
                 terms["deadline_ms"] = random.randint(2_000, 60_000)
             if random.random() < 0.15:
@@ -99,8 +99,8 @@ class MixedLoad:
                 terms["throttles"] = ("smtp",)
             if isinstance(key, str) and random.random() < 0.1:
                 terms["weight"] = random.randint(1, 5)
-            payload = b"x" * random.randint(0, 200)
-            number = self.broker.enqueue(queue, payload, fairness_key=key, cost=random.randint(1, 9), **terms)  # type: ignore[arg-type] # terms are what they are
+            terms |= {"fairness_key": key, "cost": random.randint(1, 9)}
+            number = self.broker.enqueue(queue, b"x" * random.randint(0, 200), **terms)
             self._sent.append((queue, number, key if isinstance(key, str) else key[0]))
             self.count("enqueued", key)
 

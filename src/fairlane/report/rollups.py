@@ -82,8 +82,8 @@ def histograms(tables: Tables, by: Sequence[str]) -> dict[tuple[str, ...], LogHi
         counts = {name: pc.struct_field(entries, name) for name in ("bucket", "count")}
         summed = _aggregated(pa.table(names | counts), (*by, "bucket"), {"count": "sum"})
         columns = [summed[name].to_pylist() for name in (*by, "bucket", "count")]
-        for *key, bucket, count in zip(*columns, strict=True):
-            found[tuple(key)].count_bucket(bucket, count)
+        for *place, bucket, count in zip(*columns, strict=True):
+            found[tuple(place)].count_bucket(bucket, count)
     return found
 
 

@@ -96,25 +96,29 @@ class JournalTail:
                 self._held[row["message_id"]] = _Held(row["queue"], row["key"], row["is_leased"], row["is_staged"])
 
     def _apply(self, event: Mapping[str, Any]) -> None:
-        kind, message = event["kind"], event.get("message_id")
+        kind, message = event["kind"], event.get("message_id") or ""
         if kind == "queue_removed":
             self.counts.messages.pop(event["queue"], None)
             self.counts.leased.pop(event["queue"], None)
             self._held = {name: held for name, held in self._held.items() if held.queue != event["queue"]}
         elif kind in ("enqueued", "staged"):
-            held = self._held[message] = _Held(event["queue"], "/".join(event["fairness_key"]))
-            held.is_staged = kind == "staged"
-            self._count(held, 1)
-        elif (held := self._held.get(message or "")) is not None and kind in _MOVES:
-            self._count(held, -1)
-            if kind in ("acked", "removed"):
-                del self._held[message]
-                return
-            held.is_staged, held.is_leased = False, kind == "leased"
-            held.queue = event.get("target") or held.queue
-            if event.get("fairness_key"):
-                held.key = "/".join(event["fairness_key"])
-            self._count(held, 1)
+            new = self._held[message] = _Held(event["queue"], "/".join(event["fairness_key"]))
+            new.is_staged = kind == "staged"
+            self._count(new, 1)
+        elif kind in _MOVES and message in self._held:
+            self._move(self._held.pop(message), event)
+
+    def _move(self, held: _Held, event: Mapping[str, Any]) -> None:
+        """Count a message where it goes, if it stays, and no longer where it was."""
+        self._count(held, -1)
+        if event["kind"] in ("acked", "removed"):
+            return
+        held.is_staged, held.is_leased = False, event["kind"] == "leased"
+        held.queue = event.get("target") or held.queue
+        if event.get("fairness_key"):
+            held.key = "/".join(event["fairness_key"])
+        self._held[event["message_id"]] = held
+        self._count(held, 1)
 
     def _count(self, held: _Held, sign: int) -> None:
         if not held.is_staged:

@@ -231,10 +231,11 @@ def _busy_row(span: Days, length_ms: int) -> Column:
 def _quiet_row(span: Days, length_ms: int) -> Column:
     """Return the windows up to the next change, in which keys wait and nothing is served."""
     from_ms = F.col("at_ms") + F.when(F.col("window").isNotNull(), F.lit(length_ms)).otherwise(0)
+    until_ms = F.least(F.col("next_ms"), F.lit(span.horizon_ms))
     nothing = F.lit(0).cast("long")
     row = F.struct(
         from_ms.alias("from_ms"),
-        F.greatest(F.least(F.col("next_ms"), F.lit(span.horizon_ms)), from_ms).alias("until_ms"),
+        until_ms.alias("until_ms"),
         F.col("quiet_keys").alias("keys"),
         F.col("quiet_cost").alias("waiting_cost"),
         nothing.alias("served_cost"),
@@ -244,7 +245,7 @@ def _quiet_row(span: Days, length_ms: int) -> Column:
         F.lit(None).cast("string").alias("lag_max_key"),
         "starving_keys",
     )
-    return F.when((F.col("quiet_keys") > 0) & (from_ms < F.col("next_ms")), row)
+    return F.when((F.col("quiet_keys") > 0) & (from_ms < until_ms), row)
 
 
 _NOTHING = 1e-6
