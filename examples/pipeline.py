@@ -11,21 +11,27 @@ from pathlib import Path
 
 from fairlane.report import make_report
 from fairlane.spark import spark_session
-from fairlane.spark.pipeline import CONF, JournalFolder, run_pipeline
+from fairlane.spark.pipeline import CONF, JournalFolder, run_pipeline, verify
 from fairlane.spark.whatif.comparison import Journal, compare
 from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, sweep
+from fairlane.testing.stepped import SteppedBroker
 from fairlane.testing.traffic import Traffic
 from fairlane.testing.traffic_drive import make_journal
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="fairlane-"))
 
 traffic = Traffic(messages=8_000, tenants=12, load=0.95, burst_part=0.5, throttles=("mail-api",), deadline_part=0.05)
-driven = make_journal(folder / "journal", traffic)
+brokers: list[SteppedBroker] = []
+make_journal(folder / "journal", traffic, keep=brokers.append)
 print(f"{traffic.messages:,} messages of {traffic.tenants} tenants went through a broker in virtual time.")
 
 spark = spark_session("fairlane-demo", master="local[2]", conf=CONF)
 done = run_pipeline(spark, JournalFolder(folder / "journal"), folder / "tables")
 print(f"Spark built the tables of {done.events:,} events.")
+verified = verify(spark, brokers[0], folder / "tables")
+if not verified.agrees:
+    sys.exit(f"The tables differ from the broker: {verified.mismatches or verified.gaps}")
+print(f"They agree with what the broker has of each tenant in {verified.queues} queues.")
 
 make_report(folder / "tables", folder / "report")
 told = json.loads((folder / "report" / "report.json").read_text())["sections"]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from fairlane.broker.measurements import Waited
+from fairlane.broker.views.deliveries import waited
 from fairlane.report import Period, make_report
+from fairlane.server.metrics.fold import MetricsFold
 from fairlane.spark.pipeline import JournalFolder, read_table, run_pipeline
 from fairlane.testing.stepped import SteppedBroker
 from tests.spark.table_rows import told
@@ -44,10 +50,31 @@ def pause_for_good(broker: SteppedBroker, queue: str) -> None:
         broker.ack(broker.lease(queue, 1)[0])
 
 
+def waited_of(broker: SteppedBroker, queue: str, number: int) -> Waited:
+    """Return what the server's metrics ask its broker about a message that was just leased."""
+    return waited(broker.engine.ledger.queues[queue].messages[number])
+
+
 @pytest.fixture(scope="module")
-def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def broker() -> SteppedBroker:
+    """A broker that nothing has happened to."""
+    return SteppedBroker()
+
+
+@pytest.fixture(scope="module")
+def metrics(broker: SteppedBroker) -> MetricsFold:
+    """What the server's metrics count about the broker."""
+    fold = MetricsFold(partial(waited_of, broker), queues_max=10)
+    broker.engine.taps.append(fold.note)
+    return fold
+
+
+@pytest.fixture(scope="module")
+def tables(
+    spark: SparkSession, broker: SteppedBroker, metrics: MetricsFold, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The tables of a broker with one queue for each kind of pause; the last pause is on when its journal ends."""
-    broker = SteppedBroker()
+    assert not metrics.queues, "the metrics count from the start"
     pause_for_five_minutes(broker, PAUSED_KEY, "acme")
     pause_for_five_minutes(broker, PAUSED_QUEUE, None)
     pause_for_good(broker, STILL_PAUSED)
@@ -79,6 +106,21 @@ def test_five_minutes_of_pause(spark: SparkSession, tables: Path, tmp_path: Path
     assert made is not None
     assert "while paused" in summary
     assert "starved" not in summary.lower().partition("## ")[0]
+
+
+@pytest.mark.parametrize("queue", [PAUSED_KEY, PAUSED_QUEUE])
+def test_tables_report_and_metrics_agree_on_a_pause(
+    spark: SparkSession, tables: Path, metrics: MetricsFold, tmp_path: Path, queue: str
+) -> None:
+    """The server's metrics, which the dashboard shows, and the tables and the report have the same pause and turns."""
+    counts = metrics.queues[queue]
+    assert counts.paused_ms == 5 * MINUTE_MS
+    messages = rows_of(spark, tables, "messages", queue).agg(F.sum("paused_ms"), F.sum("turn_ms"), F.count("*"))
+    assert messages.first() == (counts.paused_ms, counts.turn_ms, counts.leased)
+    make_report(tables, tmp_path / "report", period=Period(queue=queue), formats=("json",))
+    waits = json.loads((tmp_path / "report" / "report.json").read_text())["sections"]["waits"]
+    for name in ("paused_ms", "turn_ms"):
+        assert sum(row[name] for row in waits) == getattr(counts, name)
 
 
 def test_a_pause_that_is_still_on(spark: SparkSession, tables: Path) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from fairlane.adapters.parquet_export import export_segment
 from fairlane.journal.identity import JournalIdentity
 from fairlane.journal.records import SegmentImage
-from fairlane.spark.pipeline import JournalFolder, LiveJournal, read_table, run_pipeline
+from fairlane.spark.pipeline import JournalFolder, LiveJournal, read_table, run_pipeline, verify
 from fairlane.spark.source.server_address import ServerAddress
 from fairlane.testing.stepped import SteppedBroker
 from tests.kit.simulation.simulation import Simulation
@@ -108,7 +108,7 @@ def test_a_simulation_and_its_tables_agree(spark: SparkSession, tmp_path: Path, 
 
 @pytest.mark.long
 def test_the_journal_of_a_live_server(spark: SparkSession, server: ServerProcess, tmp_path: Path) -> None:
-    """Tables made from a server follow it run by run, and it keeps its journal for them."""
+    """Tables made from a server follow it run by run, it keeps its journal for them, and they agree with it."""
     place = ServerAddress(server=f"http://{server.address}")
     source = LiveJournal(place, reader="tables")
     with place.client() as client:
@@ -120,6 +120,9 @@ def test_the_journal_of_a_live_server(spark: SparkSession, server: ServerProcess
             client.ack(message)
         second = run_pipeline(spark, source, tmp_path / "tables")
         readers = {reader.name: reader.position for reader in client.readers()}
+        client.lease("jobs", 1)
+        found = verify(spark, client, tmp_path / "tables")
+    assert (found.agrees, found.keys, found.followed > 0) == (True, 1, True)
     assert first.run < second.run
     assert told(read_table(spark, tmp_path / "tables", "messages"), "outcome") == [("acked",)] * 3 + [("waiting",)] * 2
     assert readers["tables"] > 0

@@ -11,12 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from fairlane.model.message import Key
 from fairlane.model.shares import entitlements
 from fairlane.spark.tables.attempts import attempts
-from fairlane.spark.tables.fairness import fairness, fairness_keys
+from fairlane.spark.tables.fairness import entries, fairness, fairness_keys
 from fairlane.spark.tables.noisy_neighbours import noisy_neighbours
-from fairlane.spark.tables.schemas import STARVATION
+from fairlane.spark.tables.runs import runs
 from fairlane.spark.tables.starvation import starvation
-from fairlane.spark.tables.turns import Days, pieces, windows
-from fairlane.spark.tables.weights import with_weights
+from fairlane.spark.tables.turns import Days, pieces
 from tests.spark.table_rows import DAY, DAY_0, HOUR, Event, enqueued, event, frame, kept, of, told
 
 MINUTE = 60_000
@@ -39,27 +38,39 @@ def pieces_of(events: DataFrame, span: Days) -> DataFrame:
     return kept(pieces(kept(attempts(events)), events, span))
 
 
+def runs_of(events: DataFrame, span: Days) -> DataFrame:
+    """Return the work of keys, by the events alone."""
+    return kept(runs(pieces_of(events, span), events, events, span))
+
+
 def keys_of(events: DataFrame, span: Days) -> DataFrame:
     """Return the shares of keys, and on the way all that they are made of."""
-    found = pieces_of(events, span)
-    busy = kept(windows(found, span))
-    return fairness_keys(with_weights(busy, events, window_length_ms=MINUTE), starvation(found, busy, span))
+    worked = runs_of(events, span)
+    starving = kept(starvation(pieces_of(events, span), span))
+    return fairness_keys(worked, kept(entries(worked)), starving)
 
 
-def test_work_and_waiting_are_summed_by_window(spark: SparkSession) -> None:
-    """A wait over several windows counts in each of them by its part, also where nothing else happens."""
+def queues_of(events: DataFrame, span: Days) -> DataFrame:
+    """Return the fairness of queues, and on the way all that it is made of."""
+    worked = runs_of(events, span)
+    starving = kept(starvation(pieces_of(events, span), span))
+    return fairness(worked, kept(entries(worked)), starving, span)
+
+
+def test_work_and_waiting_are_summed_by_run(spark: SparkSession) -> None:
+    """A window in which something changes is a run; all windows in which the same messages wait are one run."""
     rows = [
         *waits(1, 10_000, 20_000, "acme", 5),
         *waits(3, 50_000, 3 * MINUTE + 30_000, "acme", 2),
         *waits(5, 4 * MINUTE, None, "acme", 7),
     ]
-    found = windows(pieces_of(frame(spark, *rows), span_to(4 * MINUTE + 10_000)), span_to(4 * MINUTE + 10_000))
-    assert told(found, "window_ms", "waiting_cost", "served_cost", "handed_out", "waited_ms") == [
-        (DAY_0, 7, 5, 1, 20_000),
-        (DAY_0 + MINUTE, 2, 0, 0, MINUTE),
-        (DAY_0 + 2 * MINUTE, 2, 0, 0, MINUTE),
-        (DAY_0 + 3 * MINUTE, 2, 2, 1, 30_000),
-        (DAY_0 + 4 * MINUTE, 7, 0, 0, 10_000),
+    found = runs_of(frame(spark, *rows), span_to(4 * MINUTE + 10_000))
+    columns = ("from_ms", "until_ms", "backlog", "waiting_cost", "served_cost", "handed_out", "waited_ms")
+    assert told(found, *columns) == [
+        (DAY_0, DAY_0 + MINUTE, 1, 7, 5, 1, 20_000),
+        (DAY_0 + MINUTE, DAY_0 + 3 * MINUTE, 1, 2, 0, 0, 2 * MINUTE),
+        (DAY_0 + 3 * MINUTE, DAY_0 + 4 * MINUTE, 0, 2, 2, 1, 30_000),
+        (DAY_0 + 4 * MINUTE, DAY_0 + 4 * MINUTE + 10_000, 1, 7, 0, 0, 10_000),
     ]
 
 
@@ -69,10 +80,10 @@ def test_a_wait_over_midnight_is_cut_as_each_day_knew_it(spark: SparkSession) ->
     served = of("leased", 2, DAY + 90_000, 1)
     for rows, horizon in ((known, DAY - 1), ([*known, served], DAY + 90_000)):
         span = span_to(horizon)
-        found = windows(pieces_of(frame(spark, *rows), span), span).where("day = '2026-01-01'")
-        assert told(found, "window_ms", "waiting_cost", "served_cost") == [(DAY_0 + DAY - MINUTE, 1, 0)]
-    second = windows(pieces_of(frame(spark, *rows), span), span).where("day = '2026-01-02'")
-    assert told(second, "window_ms", "waiting_cost", "served_cost", "waited_ms") == [
+        found = runs_of(frame(spark, *rows), span).where("day = '2026-01-01'")
+        assert told(found, "from_ms", "waiting_cost", "served_cost") == [(DAY_0 + DAY - MINUTE, 1, 0)]
+    second = runs_of(frame(spark, *rows), span).where("day = '2026-01-02'")
+    assert told(second, "from_ms", "waiting_cost", "served_cost", "waited_ms") == [
         (DAY_0 + DAY, 1, 0, MINUTE),
         (DAY_0 + DAY + MINUTE, 1, 1, 30_000),
     ]
@@ -86,7 +97,8 @@ def test_entitlement_goes_by_weight_and_stops_at_what_a_key_wants(spark: SparkSe
     rows += [each for number in range(2) for each in waits(50 + 2 * number, 1, 3, "small")]
     rows += [each for number in range(40) for each in waits(100 + 2 * number, 1, None, "big")]
     rows += [each for number in range(40) for each in waits(300 + 2 * number, 1, None, "small")]
-    keys = keys_of(frame(spark, *rows), span_to(1000))
+    events, span = frame(spark, *rows), span_to(1000)
+    keys = keys_of(events, span)
     columns = ("top_key", "weight", "waiting_cost", "served_cost", "share", "entitled_share", "lag_cost")
     expected = [
         ("big", 2, 48, 8, 8 / 12, (10 * 2 / 3) / 12, 10 * 2 / 3 - 8),
@@ -97,7 +109,7 @@ def test_entitlement_goes_by_weight_and_stops_at_what_a_key_wants(spark: SparkSe
         assert row[:4] == wanted[:4]
         assert row[4:] == pytest.approx(wanted[4:])
     ratios = [8 / (20 / 3), 1, 2 / (10 / 3)]
-    ((jain, lag, key, count),) = told(fairness(keys), "jain", "lag_max_cost", "lag_max_key", "keys")
+    ((jain, lag, key, count),) = told(queues_of(events, span), "jain", "lag_max_cost", "lag_max_key", "keys")
     assert jain == pytest.approx(sum(ratios) ** 2 / (3 * sum(ratio**2 for ratio in ratios)))
     assert (lag, key, count) == (pytest.approx(10 / 3 - 2), "small", 3)
 
@@ -115,8 +127,8 @@ def test_weights_are_found_as_the_broker_finds_them(spark: SparkSession) -> None
     ]
     keys = keys_of(frame(spark, *rows), span_to(3 * MINUTE + 1))
     by_window = [
-        [row[1] for row in told(keys.where(f"window_ms = {DAY_0 + number * MINUTE}"), "top_key", "weight")]
-        for number in range(4)
+        [row[1] for row in told(keys.where(f"from_ms <= {at} AND until_ms > {at}"), "top_key", "weight")]
+        for at in range(DAY_0, DAY_0 + 4 * MINUTE, MINUTE)
     ]
     assert by_window == [[7, 3, 1], [7, 9, 1], [7, 3, 1], [7, 7, 1]]
 
@@ -142,15 +154,18 @@ def test_a_key_that_gets_nothing_for_long_starves(spark: SparkSession) -> None:
         *[each for number in range(10) for each in waits(100 + 2 * number, 65_000, 70_000 + number, "other")],
     ]
     events, span = frame(spark, *rows), span_to(10 * MINUTE)
-    found = pieces_of(events, span)
-    episodes = starvation(found, windows(found, span), span)
+    episodes = starvation(pieces_of(events, span), span)
     columns = ("top_key", "from_ms", "until_ms", "lasted_ms", "served_meanwhile")
     assert told(episodes, *columns) == [("victim", DAY_0 + 1_000, DAY_0 + 151_000, 150_000, 10)]
-    starved = told(keys_of(events, span).where("starved_ms > 0"), "top_key", "window_ms", "starved_ms")
+    starved = told(keys_of(events, span).where("starved_ms > 0"), "top_key", "from_ms", "starved_ms")
     assert starved == [
         ("victim", DAY_0, 59_000),
         ("victim", DAY_0 + MINUTE, MINUTE),
         ("victim", DAY_0 + 2 * MINUTE, 31_000),
+    ]
+    starving = queues_of(events, span).where("starving_keys > 0")
+    assert told(starving, "from_ms", "until_ms", "starving_keys") == [
+        (DAY_0 + at * MINUTE, DAY_0 + (at + 1) * MINUTE, 1) for at in range(3)
     ]
 
 
@@ -163,8 +178,7 @@ def test_what_is_given_up_or_never_served_starves_too(spark: SparkSession) -> No
         *waits(5, 0, None, "throttled", throttles=["smtp"]),
     ]
     span = span_to(5 * MINUTE)
-    found = pieces_of(frame(spark, *rows), span)
-    episodes = starvation(found, windows(found, span), span)
+    episodes = starvation(pieces_of(frame(spark, *rows), span), span)
     assert told(episodes, "top_key", "from_ms", "until_ms", "lasted_ms") == [
         ("dropped", DAY_0, DAY_0 + 90_000, 90_000),
         ("stuck", DAY_0 + 30_000, None, 270_000),
@@ -181,7 +195,7 @@ def test_the_delay_of_a_victim_is_divided_by_what_others_were_served(spark: Spar
         *waits(9, HOUR, HOUR + 500, "mild", 2),
     ]
     span = span_to(2 * HOUR)
-    found = noisy_neighbours(windows(pieces_of(frame(spark, *rows), span), span))
+    found = noisy_neighbours(runs_of(frame(spark, *rows), span))
     columns = ("hour_ms", "victim", "neighbour", "delay_ms", "victim_waited_ms", "part", "neighbour_cost", "rank")
     assert told(found, *columns) == [
         (DAY_0, "victim", "loud", 7_000, 10_000, pytest.approx(0.7), 7, 1),
@@ -199,8 +213,8 @@ def test_a_pause_in_the_middle_of_a_wait_is_cut_out(spark: SparkSession) -> None
         of("leased", 5, 4 * MINUTE + 10_000, 1, paused_ms=3 * MINUTE + 10_000),
     ]
     span = span_to(4 * MINUTE + 20_000)
-    found = windows(pieces_of(frame(spark, *rows), span), span)
-    assert told(found, "window_ms", "waiting_cost", "served_cost", "handed_out", "waited_ms") == [
+    found = runs_of(frame(spark, *rows), span)
+    assert told(found, "from_ms", "waiting_cost", "served_cost", "handed_out", "waited_ms") == [
         (DAY_0, 3, 0, 0, 10_000),
         (DAY_0 + 3 * MINUTE, 3, 0, 0, 30_000),
         (DAY_0 + 4 * MINUTE, 3, 3, 1, 10_000),
@@ -216,7 +230,7 @@ def test_a_pause_within_a_window_counts_the_work_once(spark: SparkSession) -> No
         of("leased", 5, 50_000, 1, paused_ms=10_000),
     ]
     span = span_to(MINUTE)
-    found = windows(pieces_of(frame(spark, *rows), span), span)
+    found = runs_of(frame(spark, *rows), span)
     assert told(found, "waiting_cost", "served_cost", "waited_ms") == [(3, 3, 30_000)]
 
 
@@ -233,13 +247,12 @@ def test_who_is_paused_does_not_starve(spark: SparkSession) -> None:
     ]
     span = span_to(DAY + 5 * MINUTE)
     events = frame(spark, *rows)
-    found = pieces_of(events, span)
-    episodes = starvation(found, windows(found, span), span)
+    episodes = starvation(pieces_of(events, span), span)
     assert told(episodes, "day", "queue", "top_key") == [
         (FIRST_DAY, "mail", "other"),
         (date(2026, 1, 2), "mail", "other"),
     ]
-    assert told(windows(found, span).where("queue = 'calls'"), "window_ms", "served_cost", "waited_ms") == [
+    assert told(runs_of(events, span).where("queue = 'calls'"), "from_ms", "served_cost", "waited_ms") == [
         (DAY_0 + DAY, 1, 1_000)
     ]
 
@@ -266,16 +279,14 @@ def test_entitlement_is_the_one_that_the_model_defines(spark: SparkSession) -> N
         for served in [chance.randint(0, 20)]
     ]
     rows = [
-        ("mail", top_key, FIRST_DAY, DAY_0 + window * MINUTE, served, 1, waiting, 0, weight)
+        ("mail", top_key, FIRST_DAY, DAY_0 + window * MINUTE, served, waiting, weight)
         for window, top_key, weight, served, waiting in drawn
     ]
-    columns = "queue string, top_key string, day date, window_ms long, served_cost long, handed_out long"
-    weighted = spark.createDataFrame(rows, f"{columns}, waiting_cost long, waited_ms long, weight long")
-    nobody = spark.createDataFrame([], STARVATION.schema)
-    found = {
-        (row["window_ms"], row["top_key"]): row["lag_cost"] + row["served_cost"]
-        for row in fairness_keys(weighted, nobody).collect()
-    }
+    columns = "queue string, top_key string, day date, from_ms long, served_cost long, waiting_cost long, weight long"
+    worked = spark.createDataFrame(rows, columns).selectExpr(
+        *("*", "from_ms + 60000 AS until_ms", "until_ms AS stop_ms", "false AS is_quiet", "1L AS handed_out"),
+    )
+    found = {(row["from_ms"], row["top_key"]): row["part"] * row["work"] for row in entries(worked).collect()}
     for window in range(40):
         here = {row[1]: row for row in drawn if row[0] == window}
         total = sum(row[3] for row in here.values())
@@ -283,3 +294,106 @@ def test_entitlement_is_the_one_that_the_model_defines(spark: SparkSession) -> N
         expected = entitlements(total, {key: row[4] for key, row in here.items()}, weights.__getitem__)
         told_here = {key: found[DAY_0 + window * MINUTE, key] for key in here}
         assert told_here == pytest.approx(expected)
+
+
+def test_quiet_keys_are_entitled_window_by_window(spark: SparkSession) -> None:
+    """Keys that wait while others are served have one run, which sums up what they were entitled to in each window.
+
+    In minutes 1 and 3 the loud key is served 8 of 20. It shares them with 3 quiet keys of weight 1, one of weight 2,
+    and one that wants only 1: filled up to the level, that is 7 divided by 1 + 3 + 2.
+    """
+    rows = [event("config_set", 1, 0, name="weight:mail:heavy", value="2")]
+    rows += [waits(10 + number, 0, None, key, 20)[0] for number, key in enumerate(("a", "b", "c", "heavy"))]
+    rows += waits(20, 0, None, "modest", 1)
+    for minute, first in ((1, 100), (3, 200)):
+        rows += waits(first, minute * MINUTE, minute * MINUTE + 10, "loud", 8)
+        rows += waits(first + 2, minute * MINUTE, minute * MINUTE + 30_000, "loud", 12)[:1]
+        rows += [of("removed", first + 3, minute * MINUTE + 30_000, first + 2, reason="cancelled")]
+    events, span = frame(spark, *rows), span_to(5 * MINUTE)
+    quiet = keys_of(events, span).where(f"from_ms = {DAY_0 + MINUTE}")
+    level = 7 / 6
+    columns = ("top_key", "until_ms", "backlog", "served_cost", "entitled_cost", "entitled_share")
+    after = DAY_0 + 5 * MINUTE
+    assert told(quiet.where("top_key != 'loud'"), *columns) == [
+        *[(key, after, 1, 0, pytest.approx(2 * level), pytest.approx(2 * level / 16)) for key in ("a", "b", "c")],
+        ("heavy", after, 1, 0, pytest.approx(4 * level), pytest.approx(4 * level / 16)),
+        ("modest", after, 1, 0, pytest.approx(2), pytest.approx(2 / 16)),
+    ]
+    found = queues_of(events, span)
+    columns = ("from_ms", "until_ms", "keys", "waiting_cost", "served_cost", "lag_max_key")
+    assert told(found, *columns) == [
+        (DAY_0, DAY_0 + MINUTE, 5, 81, 0, None),
+        (DAY_0 + MINUTE, DAY_0 + 2 * MINUTE, 6, 101, 8, "heavy"),
+        (DAY_0 + 2 * MINUTE, DAY_0 + 3 * MINUTE, 5, 81, 0, None),
+        (DAY_0 + 3 * MINUTE, DAY_0 + 4 * MINUTE, 6, 101, 8, "heavy"),
+        (DAY_0 + 4 * MINUTE, after, 5, 81, 0, None),
+    ]
+    for lag, jain in told(found.where("served_cost > 0"), "lag_max_cost", "jain"):
+        assert (lag, jain) == (pytest.approx(2 * level), pytest.approx(1 / 6))
+
+
+def test_a_run_is_entitled_to_what_its_windows_are(spark: SparkSession) -> None:
+    """On a random day, what runs are entitled to adds up, key by key, to what the model finds window by window."""
+    chance = Random(4)
+    keys = [f"key-{number}" for number in range(12)]
+    rows: list[Event] = []
+    for number in range(60):
+        first, at = 10 + 10 * number, chance.randrange(20 * MINUTE)
+        until = at + chance.randrange(9 * MINUTE) if chance.random() < 0.8 else None
+        rows += waits(first, at, until, chance.choice(keys), chance.randint(1, 9))
+    span = span_to(30 * MINUTE)
+    found = keys_of(frame(spark, *rows), span).groupBy("top_key").agg({"entitled_cost": "sum", "waited_ms": "sum"})
+    expected, waited = by_the_model(rows, minutes=30)
+    entitled = {row["top_key"]: row["sum(entitled_cost)"] for row in found.collect()}
+    assert entitled == pytest.approx(expected)
+    assert {row["top_key"]: row["sum(waited_ms)"] for row in found.collect()} == waited
+
+
+def by_the_model(rows: list[Event], *, minutes: int) -> tuple[dict[str, float], dict[str, int]]:
+    """Return what each key is entitled to and how long it waited, minute by minute and message by message."""
+    leased = {row["message_id"]: row["at_ms"] for row in rows if row["kind"] == "leased"}
+    messages = [
+        (row["fairness_key"][0], row["cost"], row["at_ms"], leased.get(row["message_id"], DAY_0 + minutes * MINUTE + 1))
+        for row in rows
+        if row["kind"] == "enqueued"
+    ]
+    entitled = {key: 0.0 for key, *_ in messages}
+    waited = dict.fromkeys(entitled, 0)
+    for start in range(DAY_0, DAY_0 + minutes * MINUTE, MINUTE):
+        end = start + MINUTE
+        here = [each for each in messages if each[2] < end and each[3] >= start]
+        served = sum(cost for _, cost, _, until in here if start <= until < end)
+        work: dict[Key, int] = {}
+        for key, cost, since, until in here:
+            work[key] = work.get(key, 0) + cost
+            waited[key] += min(until, end) - max(since, start)
+        for key, cost in entitlements(served, work, lambda _key: 1).items():
+            entitled[str(key)] += cost
+    return entitled, waited
+
+
+def test_a_day_without_consumers_costs_what_its_events_cost(spark: SparkSession) -> None:
+    """Of 60 tenants that wait all day, each table has a row or two a tenant, not one a minute."""
+    rows = [row for number in range(60) for row in waits(1 + 2 * number, 1_000 * number, None, f"tenant-{number:02}")]
+    events, span = frame(spark, *rows), span_to(DAY - 1)
+    keys, queues = keys_of(events, span), queues_of(events, span)
+    assert keys.count() == 120
+    assert (
+        told(keys.where("until_ms - from_ms > 60000"), "from_ms", "until_ms", "backlog", "served_cost")
+        == [(DAY_0 + MINUTE, DAY_0 + DAY - 1, 1, 0)] * 60
+    )
+    assert told(queues, "from_ms", "keys", "waiting_cost", "starving_keys") == [
+        (DAY_0, 60, 60, 0),
+        (DAY_0 + MINUTE, 60, 60, 0),
+    ]
+    assert starvation(pieces_of(events, span), span).count() == 60
+    assert noisy_neighbours(runs_of(events, span)).count() == 0
+
+
+def test_a_tenant_among_three_hundred_is_no_noisy_neighbour(spark: SparkSession) -> None:
+    """Of 300 tenants that are served one after the other, each has a 300th of what another waited."""
+    rows = [row for number in range(300) for row in waits(1 + 2 * number, 0, 199 * number, f"tenant-{number:03}")]
+    found = noisy_neighbours(runs_of(frame(spark, *rows), span_to(HOUR)))
+    ranked = told(found.where("rank = 1"), "victim", "victim_waited_ms", "delay_ms", "part", "neighbour_leases")
+    assert ranked == [("tenant-299", 199 * 299, 198, pytest.approx(1 / 300), 1)]
+    assert [row[0] for row in told(found, "part")] == pytest.approx([1 / 300] * 20)

@@ -85,6 +85,10 @@ class LogHistogram:
             self._counts[entry["bucket"]] += entry["count"]
         self.most = max(self.most, most or 0)
 
+    def count_bucket(self, bucket: int, count: int) -> None:
+        """Count ``count`` values in a bucket."""
+        self._counts[bucket] += count
+
     @property
     def count(self) -> int:
         """How many values there are."""

@@ -6,8 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from fairlane.model.histogram import LogHistogram
+import pyarrow.compute as pc
+
 from fairlane.report.gaps import warning_of
+from fairlane.report.rollups import by_step, grouped, histograms, latest_weights, longest, weighted_means
 from fairlane.report.sections import Cell, Heading, Report, Section
 from fairlane.report.tables import Tables
 
@@ -15,8 +17,11 @@ QUEUE, KEY = Heading("queue", "Queue", "text"), Heading("key", "Tenant", "text")
 WAITS = ("turn_ms", "throttled_ms", "capped_ms", "paused_ms", "backoff_ms", "delayed_ms")
 """Why messages wait, as columns of ``messages``: first the reasons that an operator can change."""
 
-Row = dict[str, Any]
+EPISODES_MAX = 10_000
+"""The number of episodes of starvation in a report."""
+_MINUTE_MS = 60_000
 
+Row = dict[str, Any]
 
 Cells = tuple[Cell, ...]
 Compute = Callable[[Tables], list[Cells]]
@@ -71,11 +76,11 @@ def section(title: str, meaning: str, *headings: Heading, by: int | None) -> Cal
 def queues(tables: Tables) -> list[Cells]:
     """Return one row for each queue."""
     counted = _summed(tables, "tenant_usage", ("queue",), ("enqueued", "acked", "failed", "dead", "removed"))
-    waited = _waited(tables, lambda row: row["queue"])
-    jain = _weighted_mean(tables, "jain", by="queue", weight="served_cost")
+    waited = histograms(tables, ("queue",))
+    jain = weighted_means(tables, "fairness", "jain", by="queue", weight="served_cost")
     return [
-        (queue, *sums, waited[queue].percentile(0.5), waited[queue].percentile(0.99), jain.get(queue))
-        for (queue,), sums in counted.items()
+        (*who, *sums, waited[who].percentile(0.5), waited[who].percentile(0.99), jain.get(who[0]))
+        for who, sums in counted.items()
     ]
 
 
@@ -95,33 +100,15 @@ def queues(tables: Tables) -> list[Cells]:
 )
 def shares(tables: Tables) -> list[Cells]:
     """Return what each tenant was served in a queue, next to its entitled share."""
-    columns = ("queue", "top_key", "served_cost", "entitled_share", "window_ms", "waited_ms", "starved_ms", "weight")
-    windows: dict[tuple[str, int], int] = defaultdict(int)
-    found = tables.rows("fairness_keys", columns)
-    for row in found:
-        windows[row["queue"], row["window_ms"]] += row["served_cost"]
-    totals: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 4)
-    weights: dict[tuple[str, str], tuple[int, int]] = {}
-    for row in found:
-        who = (row["queue"], row["top_key"])
-        entitled = (row["entitled_share"] or 0.0) * windows[row["queue"], row["window_ms"]]
-        for at, value in enumerate((row["served_cost"], entitled, row["waited_ms"], row["starved_ms"])):
-            totals[who][at] += value
-        weights[who] = max(weights.get(who, (0, 1)), (row["window_ms"], row["weight"]))
-    served: dict[str, float] = defaultdict(float)
-    for (queue, _), sums in totals.items():
-        served[queue] += sums[0]
+    sums = ("served_cost", "entitled_cost", "waited_ms", "starved_ms")
+    totals = grouped(tables, "fairness_keys", ("queue", "top_key"), dict.fromkeys(sums, "sum"))
+    weights = latest_weights(tables)
+    whole: dict[str, int] = defaultdict(int)
+    for (queue, _), (served, *_) in totals.items():
+        whole[queue] += served
     return [
-        (
-            *who,
-            weights[who][1],
-            int(sums[0]),
-            _part(sums[0], served[who[0]]),
-            _part(sums[1], served[who[0]]),
-            int(sums[2]),
-            int(sums[3]),
-        )
-        for who, sums in totals.items()
+        (*who, weights[who], served, _part(served, whole[who[0]]), _part(entitled, whole[who[0]]), waited, starved)
+        for who, (served, entitled, waited, starved) in totals.items()
     ]
 
 
@@ -144,7 +131,7 @@ def shares(tables: Tables) -> list[Cells]:
 )
 def waits(tables: Tables) -> list[Cells]:
     """Return how long each tenant's messages waited, by reason."""
-    waited = _waited(tables, lambda row: (row["queue"], row["top_key"]))
+    waited = histograms(tables, ("queue", "top_key"))
     reasons = _summed(tables, "messages", ("queue", "top_key"), WAITS)
     nothing = (0,) * len(WAITS)
     return [
@@ -161,31 +148,27 @@ def waits(tables: Tables) -> list[Cells]:
     Heading("victim", "Tenant that waited", "text"),
     Heading("neighbour", "Tenant served meanwhile", "text"),
     Heading("delay_ms", "Delay", "ms"),
-    Heading("part", "Part of its waiting", "part"),
+    Heading("part", "Part of all its waiting", "part"),
+    Heading("neighbour_leases", "Leases meanwhile"),
     by=3,
 )
 def neighbours(tables: Tables) -> list[Cells]:
     """Return which tenants were served while others waited."""
-    columns = ("queue", "hour_ms", "victim", "neighbour", "delay_ms", "victim_waited_ms")
-    delays: dict[tuple[str, str, str], int] = defaultdict(int)
-    waited: dict[tuple[str, str, int], int] = {}
-    for row in tables.rows("noisy_neighbours", columns):
-        delays[row["queue"], row["victim"], row["neighbour"]] += row["delay_ms"]
-        waited[row["queue"], row["victim"], row["hour_ms"]] = row["victim_waited_ms"]
-    # The table keeps only the worst pairs of an hour, so their delays don't add up to what the victim waited.
-    whole: dict[tuple[str, str], int] = defaultdict(int)
-    for (queue, victim, _), waited_ms in waited.items():
-        whole[queue, victim] += waited_ms
+    sums = ("delay_ms", "neighbour_leases")
+    delays = grouped(tables, "noisy_neighbours", ("queue", "victim", "neighbour"), dict.fromkeys(sums, "sum"))
+    # The table has the worst pairs of each hour only. What a victim waited in all is the sum over its runs.
+    waited = grouped(tables, "fairness_keys", ("queue", "top_key"), {"waited_ms": "sum"})
     return [
-        (queue, victim, neighbour, delay_ms, _part(delay_ms, whole[queue, victim]))
-        for (queue, victim, neighbour), delay_ms in delays.items()
+        (queue, victim, neighbour, delay_ms, _part(delay_ms, waited.get((queue, victim), (0,))[0]), leases)
+        for (queue, victim, neighbour), (delay_ms, leases) in delays.items()
         if victim != neighbour
     ]
 
 
 @section(
     "Starvation",
-    "Tenants that had work, were not paused, and got nothing for more than a minute.",
+    "Tenants that had work, were not paused, and got nothing for more than a minute while others were served; "
+    f"the {EPISODES_MAX:,} longest episodes.",
     QUEUE,
     KEY,
     Heading("from_ms", "From", "instant"),
@@ -195,9 +178,33 @@ def neighbours(tables: Tables) -> list[Cells]:
     by=4,
 )
 def starvation(tables: Tables) -> list[Cells]:
-    """Return the episodes in which a tenant had work and got nothing."""
+    """Return the episodes in which a tenant had work and got nothing, while others were served."""
     columns = ("queue", "top_key", "from_ms", "until_ms", "lasted_ms", "served_meanwhile")
-    return [tuple(row[name] for name in columns) for row in tables.rows("starvation", columns)]
+    starved = pc.field("served_meanwhile") > 0
+    found = longest(tables, "starvation", columns, by="lasted_ms", where=starved, rows_max=EPISODES_MAX)
+    return list(zip(*[found[name].to_pylist() for name in columns], strict=True))
+
+
+@section(
+    "Without consumers",
+    "Queues in which work waited for more than a minute while nothing was leased at all. Check that consumers run.",
+    QUEUE,
+    Heading("tenants", "Tenants"),
+    Heading("from_ms", "From", "instant"),
+    Heading("longest_ms", "Longest", "ms"),
+    by=3,
+)
+def idle(tables: Tables) -> list[Cells]:
+    """Return the queues in which work waited and no consumer was there."""
+    nothing = pc.field("served_meanwhile") == 0
+    waits = grouped(tables, "starvation", ("queue", "top_key"), {"from_ms": "min", "lasted_ms": "max"}, where=nothing)
+    by_queue: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    for (queue, _), values in waits.items():
+        by_queue[queue].append(values)
+    return [
+        (queue, len(rows), min(first for first, _ in rows), max(lasted for _, lasted in rows))
+        for queue, rows in by_queue.items()
+    ]
 
 
 @section(
@@ -300,10 +307,12 @@ def deadlines(tables: Tables) -> list[Cells]:
 
 
 @section(
-    "Fairness by minute",
-    "Fairness of each queue in each minute, the cost that was served, and the cost that was waiting.",
+    "Fairness over time",
+    "Fairness of each queue, the cost that was served, and the cost that was waiting: by minute for one day, and by "
+    "longer steps for several. A row without service covers all the time in which nothing changed.",
     QUEUE,
-    Heading("window_ms", "Minute", "instant"),
+    Heading("from_ms", "From", "instant"),
+    Heading("until_ms", "Until", "instant"),
     Heading("jain", "Jain index"),
     Heading("served_cost", "Served"),
     Heading("waiting_cost", "Work waiting"),
@@ -313,10 +322,13 @@ def deadlines(tables: Tables) -> list[Cells]:
     by=None,
 )
 def timeline(tables: Tables) -> list[Cells]:
-    """Return the fairness of each queue by minute."""
-    columns = ("queue", "window_ms", "jain", "served_cost", "waiting_cost", "keys", "lag_max_key", "lag_max_cost")
-    rows: list[Cells] = [tuple(row[name] for name in columns) for row in tables.rows("fairness", columns)]
-    return sorted(rows, key=lambda row: (str(row[0]), row[1]))
+    """Return the fairness of each queue over time."""
+    found = by_step(tables, step_ms=_MINUTE_MS * max(1, len(tables.days())))
+    columns = (
+        *("queue", "from_ms", "until_ms", "jain", "served_cost", "waiting_cost"),
+        *("keys", "lag_max_key", "lag_max_cost"),
+    )
+    return list(zip(*[found[name].to_pylist() for name in columns], strict=True))
 
 
 # -------------------------------------------------------------------------------------------------------- adding up
@@ -325,27 +337,7 @@ def timeline(tables: Tables) -> list[Cells]:
 def _summed(
     tables: Tables, table: str, by: tuple[str, ...], columns: tuple[str, ...]
 ) -> dict[tuple[str, ...], tuple[int, ...]]:
-    """Return the sums of columns by other columns. Arrow sums, since a table may be long."""
-    found = tables.read(table, (*by, *columns)).group_by(list(by)).aggregate([(name, "sum") for name in columns])
-    return {
-        tuple(row[name] for name in by): tuple(row[f"{name}_sum"] or 0 for name in columns) for row in found.to_pylist()
-    }
-
-
-def _waited(tables: Tables, who: Callable[[Row], Any]) -> dict[Any, LogHistogram]:
-    found: dict[Any, LogHistogram] = defaultdict(LogHistogram)
-    for row in tables.rows("latency", ("queue", "top_key", "wait_histogram", "wait_max_ms")):
-        found[who(row)].add(row["wait_histogram"], most=row["wait_max_ms"])
-    return found
-
-
-def _weighted_mean(tables: Tables, column: str, *, by: str, weight: str) -> dict[str, float]:
-    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for row in tables.rows("fairness", (by, column, weight)):
-        if row[column] is not None and row[weight]:
-            sums[row[by]][0] += row[column] * row[weight]
-            sums[row[by]][1] += row[weight]
-    return {name: total / weights for name, (total, weights) in sums.items()}
+    return grouped(tables, table, by, dict.fromkeys(columns, "sum"))
 
 
 def _part(value: float, whole: float) -> float | None:

@@ -129,15 +129,18 @@ def _deadlines(queue: str, rows: list[Row]) -> Figure:
 
 
 def _timeline(queue: str, rows: list[Row]) -> Figure:
-    instants = [row["window_ms"] for row in rows]
+    # Lines keep their value until the next point, so one is drawn at the end of a time with work.
+    ends = [*[row["from_ms"] for row in rows[1:]], None]
+    drawn = [each for row, after in zip(rows, ends, strict=True) for each in _until(row, after)]
+    instants = [row["from_ms"] for row in drawn]
     lines = [
-        _line(instants, [row["waiting_cost"] for row in rows], "work there was", _ENTITLED),
-        _line(instants, [row["served_cost"] for row in rows], "served", _ACTUAL),
-        _line(instants, [row["jain"] for row in rows], "Jain index", _GOOD) | {"yaxis": "y2"},
+        _line(instants, [row["waiting_cost"] for row in drawn], "work there was", _ENTITLED),
+        _line(instants, [row["served_cost"] for row in drawn], "served", _ACTUAL),
+        _line(instants, [row["jain"] for row in drawn], "Jain index", _GOOD) | {"yaxis": "y2"},
     ]
     axes = {
         "xaxis": {"type": "date"},
-        "yaxis": {"title": {"text": "cost a minute"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": "cost"}, "rangemode": "tozero"},
         "yaxis2": {
             "title": {"text": "Jain index"},
             "range": [0, 1.05],
@@ -146,7 +149,14 @@ def _timeline(queue: str, rows: list[Row]) -> Figure:
             "showgrid": False,
         },
     }
-    return _figure(f"{queue}, minute by minute", lines, **axes)
+    return _figure(f"{queue} over time", lines, **axes)
+
+
+def _until(row: Row, after: int | None) -> list[Row]:
+    """Return a row, and one without work at its end if no other row follows at once."""
+    if after is not None and after <= row["until_ms"]:
+        return [row]
+    return [row, {"from_ms": row["until_ms"], "waiting_cost": 0, "served_cost": 0, "jain": None}]
 
 
 def _bar(names: list[str], values: list[Any], title: str, colour: str) -> dict[str, Any]:
@@ -154,7 +164,8 @@ def _bar(names: list[str], values: list[Any], title: str, colour: str) -> dict[s
 
 
 def _line(instants: list[int], values: list[Any], title: str, colour: str) -> dict[str, Any]:
-    return {"type": "scatter", "mode": "lines", "x": instants, "y": values, "name": title, "line": {"color": colour}}
+    line = {"color": colour, "shape": "hv"}
+    return {"type": "scatter", "mode": "lines", "x": instants, "y": values, "name": title, "line": line}
 
 
 def _figure(title: str, data: list[dict[str, Any]], **layout: object) -> Figure:

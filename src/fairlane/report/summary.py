@@ -9,6 +9,8 @@ from fairlane.report.sections import Report, Section, shown, span
 
 _NAMED_MAX = 5
 _ROWS_MAX = 10
+_PART_MIN, _LEASES_MIN = 0.1, 100
+"""A neighbour is named only if it has this part of what the victim waited, and got this many leases meanwhile."""
 _REASONS = {
     "turn_ms": "waiting for its turn",
     "throttled_ms": "waiting for a throttle",
@@ -56,8 +58,9 @@ def _longest_wait(report: Report) -> Iterator[str]:
 
 def _noisiest(report: Report) -> Iterator[str]:
     rows: list[dict[str, Any]] = report.section("neighbours").dicts()
-    if rows and rows[0]["delay_ms"]:
-        worst = rows[0]
+    telling = [row for row in rows if (row["part"] or 0) >= _PART_MIN and row["neighbour_leases"] >= _LEASES_MIN]
+    if telling:
+        worst = telling[0]
         yield (
             f"{worst['neighbour']} was the noisiest neighbour: {shown(worst['part'], 'part')} of the time that "
             f"{worst['victim']} waited for its turn in {worst['queue']} is attributed to it."
@@ -66,20 +69,18 @@ def _noisiest(report: Report) -> Iterator[str]:
 
 def _starved(report: Report) -> Iterator[str]:
     rows: list[dict[str, Any]] = report.section("starvation").dicts()
-    starved = [row for row in rows if row["served_meanwhile"]]
-    if starved:
-        longest = starved[0]
-        names = ", ".join(list(dict.fromkeys(str(row["key"]) for row in starved))[:_NAMED_MAX])
+    if rows:
+        names = ", ".join(list(dict.fromkeys(str(row["key"]) for row in rows))[:_NAMED_MAX])
         yield (
-            f"A tenant starved {_times(len(starved))} for over a minute while others were served ({names}); "
-            f"the longest episode lasted {span(longest['lasted_ms'])}, in {longest['queue']}."
+            f"A tenant starved {_times(len(rows))} for over a minute while others were served ({names}); "
+            f"the longest episode lasted {span(rows[0]['lasted_ms'])}, in {rows[0]['queue']}."
         )
-    idle = [row for row in rows if not row["served_meanwhile"]]
+    idle: list[dict[str, Any]] = report.section("idle").dicts()
     if idle:
-        queues = ", ".join(list(dict.fromkeys(str(row["queue"]) for row in idle))[:_NAMED_MAX])
+        queues = ", ".join(str(row["queue"]) for row in idle[:_NAMED_MAX])
         yield (
-            f"Work waited {_times(len(idle))} for over a minute while nothing was leased ({queues}): "
-            "check that consumers are running."
+            f"Work waited for over a minute while nothing was leased ({queues}), "
+            f"at most {span(idle[0]['longest_ms'])}: check that consumers are running."
         )
 
 

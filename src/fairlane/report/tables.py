@@ -27,17 +27,18 @@ class Tables:
         self._period = period
 
     def rows(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """Return some columns of all rows of a table."""
-        found: list[dict[str, Any]] = self.read(table, columns).to_pylist()
-        return found
+        """Return some columns of all rows of a table that is short."""
+        return [row for batch in self.batches(table, columns) for row in batch.to_pylist()]
 
-    def read(self, table: str, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of a table."""
+    def batches(
+        self, table: str, columns: Sequence[str], where: ds.Expression | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of a table, of the rows that are wanted, batch by batch: a table may be long."""
         folder = self._folder / table
-        if not any(folder.glob("**/*.parquet")):
-            return pa.table({name: [] for name in columns})
-        dataset = _delta(folder) if (folder / "_delta_log").is_dir() else _plain(folder)
-        return dataset.to_table(columns=list(columns), filter=self._wanted(dataset.schema))
+        if any(folder.glob("**/*.parquet")):
+            dataset = _delta(folder) if (folder / "_delta_log").is_dir() else _plain(folder)
+            wanted = self._wanted(dataset.schema)
+            yield from dataset.to_batches(columns=list(columns), filter=wanted if where is None else wanted & where)
 
     def every(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
         """Return some columns of all rows of a table, whatever the period."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -220,10 +220,12 @@ def make_journal(
     batch: int = 1,
     tick_ms: int = 1,
     segment_events: int = 250_000,
+    keep: Callable[[SteppedBroker], None] = SteppedBroker.close,
 ) -> Driven:
     """Send traffic through a new broker in memory, and export its journal to a folder as Parquet.
 
-    Needs ``fairlane[arrow]``. Fifty thousand messages take seconds.
+    Needs ``fairlane[arrow]``. Fifty thousand messages take seconds. ``keep`` is handed the broker at the end; by
+    default it is closed.
     """
     settings = Settings(segment_events=segment_events, journal_retention_ms=TIMESPAN_MS_MAX, journal_bytes_max=1 << 40)
     broker = SteppedBroker(clock=FakeClock(), settings=settings)
@@ -234,5 +236,5 @@ def make_journal(
     broker.clock.advance(settings.segment_ms)  # so that the last segment is sealed
     broker.step()
     export_journal(cast("Broker", broker), folder)
-    broker.close()
+    keep(broker)
     return driven

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
+import tracemalloc
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from fairlane.errors import InvalidArgument
 from fairlane.report import Period, make_report
-from tests.unit.report.written_tables import HOSTILE, usage, write, write_all
+from tests.unit.report.written_tables import HOSTILE, share, usage, write, write_all
 
 
 @pytest.fixture
@@ -56,7 +60,7 @@ def test_waits_are_merged_and_their_reasons_added_up(tables: Path, tmp_path: Pat
 
 
 def test_neighbours_leave_out_what_a_tenant_did_to_itself(tables: Path, tmp_path: Path) -> None:
-    """Three quarters of the waiting fall to acme; its own quarter counts in the whole and has no row."""
+    """Of 1,200 ms that it waited in all, 300 fall to acme; pairs that are not in the table count in the whole."""
     (row,) = sections(tables, tmp_path)["neighbours"]
     assert (row["victim"], row["neighbour"], row["delay_ms"], row["part"]) == (HOSTILE, "acme", 300, 0.25)
 
@@ -73,6 +77,83 @@ def test_fairness_of_a_queue_is_weighted_by_what_was_served(tables: Path, tmp_pa
     (row,) = sections(tables, tmp_path)["queues"]
     assert row["jain"] == pytest.approx(0.8)
     assert (row["enqueued"], row["acked"], row["wait_p99_ms"]) == (105, 94, 60)
+
+
+def test_few_leases_make_no_noisy_neighbour(tables: Path, tmp_path: Path) -> None:
+    """A neighbour with 20 leases, or with a hundredth of the waiting, is in the table and not among the findings."""
+    pair = {"queue": "rare", "victim": "calm", "hour_ms": 0, "victim_waited_ms": 1_000}
+    write(
+        tables,
+        "noisy_neighbours",
+        "2026-03-04",
+        [
+            pair | {"neighbour": "seldom", "delay_ms": 90_000, "neighbour_leases": 20},
+            pair | {"neighbour": "often", "delay_ms": 5_000, "neighbour_leases": 2_000},
+        ],
+    )
+    write(tables, "fairness_keys", "2026-03-04", [share("rare", "calm", 0, 1, 1.0, waited_ms=500_000)])
+    make_report(tables, tmp_path / "out")
+    summary = (tmp_path / "out" / "report.md").read_text().partition("## ")[0]
+    assert "acme was the noisiest neighbour: 25.0 %" in summary
+    rows = sections(tables, tmp_path)["neighbours"]
+    assert [(row["neighbour"], row["part"]) for row in rows[:2]] == [("seldom", 0.18), ("often", 0.01)]
+
+
+def test_who_waits_without_consumers_does_not_starve(tables: Path, tmp_path: Path) -> None:
+    """An episode in which nothing was leased shows as a queue without consumers, and accuses no tenant."""
+    episode = {"from_ms": 1_000, "until_ms": None, "lasted_ms": 120_000, "queue": "orders"}
+    rows = [
+        episode | {"top_key": "acme", "served_meanwhile": 0},
+        episode | {"top_key": "beta", "served_meanwhile": 0, "lasted_ms": 180_000},
+        episode | {"top_key": "gamma", "served_meanwhile": 7, "queue": "mail", "until_ms": 121_000},
+    ]
+    write(tables, "starvation", "2026-03-01", rows)
+    found = sections(tables, tmp_path)
+    assert [(row["queue"], row["key"]) for row in found["starvation"]] == [("mail", "gamma")]
+    assert found["idle"] == [{"queue": "orders", "tenants": 2, "from_ms": 1_000, "longest_ms": 180_000}]
+    make_report(tables, tmp_path / "out")
+    summary = (tmp_path / "out" / "report.md").read_text().partition("## ")[0]
+    assert "starved once for over a minute while others were served (gamma)" in summary
+    assert "while nothing was leased (orders), at most 3.0 min" in summary
+
+
+def test_a_long_period_has_longer_steps(tables: Path, tmp_path: Path) -> None:
+    """Two days are shown by two minutes each: what was served is added up, and quiet times stay one row."""
+    rows = sections(tables, tmp_path)["timeline"]
+    assert [(row["from_ms"], row["until_ms"], row["served_cost"], row["jain"]) for row in rows] == [
+        (0, 120_000, 100, pytest.approx(0.8)),
+        (120_000, 900_000, 0, None),
+    ]
+    one_day = sections(tables, tmp_path, last_day=date(2026, 3, 1))["timeline"]
+    assert [(row["from_ms"], row["served_cost"]) for row in one_day] == [(0, 40), (60_000, 60), (120_000, 0)]
+
+
+def test_a_million_rows_are_added_up_without_an_object_for_each(tmp_path: Path) -> None:
+    """Of 1.4 million runs of 1,000 tenants, a report allocates less than 100 bytes of Python objects a row."""
+    tables, count = tmp_path / "tables", 1_400_000
+    write(tables, "tenant_usage", "2026-03-01", [usage("orders", "tenant-0", enqueued=1)])
+    number = pa.array(range(count), pa.int64())
+    rows = pa.table(
+        {
+            "queue": pa.repeat("orders", count),
+            "top_key": pc.binary_join_element_wise("tenant", pc.cast(pc.bit_wise_and(number, 1_023), pa.string()), "-"),
+            "from_ms": number,
+            **{name: pa.repeat(1, count) for name in ("weight", "served_cost", "waited_ms", "starved_ms")},
+            "entitled_cost": pa.repeat(1.0, count),
+        }
+    )
+    place = tables / "fairness_keys" / "day=2026-03-01"
+    place.mkdir(parents=True)
+    pq.write_table(rows, place / "part-0.parquet")
+    del rows, number
+    tracemalloc.start()
+    make_report(tables, tmp_path / "out", formats=("json",))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 100 * count
+    found = json.loads((tmp_path / "out" / "report.json").read_text())["sections"]["shares"]
+    assert len(found) == 1_024
+    assert sum(row["served_cost"] for row in found) == count
 
 
 def test_a_period_leaves_the_other_days_out(tables: Path, tmp_path: Path) -> None:

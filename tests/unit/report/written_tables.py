@@ -42,9 +42,9 @@ def latency(queue: str, key: str, *waits: int) -> dict[str, Any]:
     return {"queue": queue, "top_key": key, "wait_histogram": histogram(*waits), "wait_max_ms": max(waits)}
 
 
-def share(queue: str, key: str, window: int, served: int, entitled: float, **more: int) -> dict[str, Any]:
+def share(queue: str, key: str, start: int, served: int, entitled: float, **more: int) -> dict[str, Any]:
     """Return a row of ``fairness_keys``, as far as a report reads it."""
-    told = {"queue": queue, "top_key": key, "window_ms": window, "served_cost": served, "entitled_share": entitled}
+    told = {"queue": queue, "top_key": key, "from_ms": start, "served_cost": served, "entitled_cost": entitled}
     return told | {"waited_ms": 0, "starved_ms": 0, "weight": 1} | more
 
 
@@ -81,9 +81,10 @@ def write_all(folder: Path) -> None:
         "fairness_keys",
         FIRST,
         [
-            share("orders", "acme", 0, 30, 0.5, waited_ms=400),
-            share("orders", HOSTILE, 0, 10, 0.5),
-            share("orders", "acme", 60_000, 60, 1.0, weight=3),
+            share("orders", "acme", 0, 30, 20.0, waited_ms=400),
+            share("orders", HOSTILE, 0, 10, 20.0, waited_ms=1_000),
+            share("orders", "acme", 60_000, 60, 60.0, weight=3),
+            share("orders", HOSTILE, 120_000, 0, 0.0, waited_ms=200),
         ],
     )
     fairness = {"queue": "orders", "waiting_cost": 50, "keys": 2, "lag_max_key": HOSTILE, "lag_max_cost": 10.0}
@@ -92,15 +93,16 @@ def write_all(folder: Path) -> None:
         "fairness",
         FIRST,
         [
-            fairness | {"window_ms": 0, "jain": 0.5, "served_cost": 40},
-            fairness | {"window_ms": 60_000, "jain": 1.0, "served_cost": 60},
+            fairness | {"from_ms": 0, "until_ms": 60_000, "jain": 0.5, "served_cost": 40},
+            fairness | {"from_ms": 60_000, "until_ms": 120_000, "jain": 1.0, "served_cost": 60},
+            fairness | {"from_ms": 120_000, "until_ms": 900_000, "jain": None, "served_cost": 0},
         ],
     )
     waits = {"turn_ms": 7, "throttled_ms": 3, "capped_ms": 0, "paused_ms": 0, "backoff_ms": 0, "delayed_ms": 1}
     message = {"queue": "orders", "top_key": "acme"} | waits
     write(folder, "messages", FIRST, [message, message], is_open=False)
     write(folder, "messages", SECOND, [message], is_open=True)
-    pair = {"queue": "orders", "victim": HOSTILE, "hour_ms": 0, "victim_waited_ms": 1_200}
+    pair = {"queue": "orders", "victim": HOSTILE, "hour_ms": 0, "victim_waited_ms": 400, "neighbour_leases": 150}
     write(
         folder,
         "noisy_neighbours",

@@ -1,4 +1,4 @@
-"""The commands ``pipeline run`` and ``pipeline status``. Spark is imported only when it is needed."""
+"""The commands ``pipeline run``, ``status`` and ``verify``. Spark is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, require_spark, server_address_of
+from fairlane.cli.errors import REFUSED, Quit
 from fairlane.cli.formatting import instant
 from fairlane.cli.interaction import stoppable
 from fairlane.cli.output import Table
@@ -19,7 +20,7 @@ from fairlane.cli.session import Session, pass_session
 from fairlane.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from fairlane.spark.pipeline import Manifest, RunReport
+    from fairlane.spark.pipeline import Manifest, RunReport, Verification
     from fairlane.spark.pipeline.journals import Gap
     from fairlane.spark.pipeline.source import Source
 
@@ -138,3 +139,44 @@ def status_command(session: Session, /, *, tables: Path) -> None:
         ["state", "whole" if manifest.swap is None else "interrupted while files were put in place: run it again"],
     ]
     session.answer(manifest, [Table([], facts)])
+
+
+@pipeline_command.command(name="verify")
+@TABLES
+@click.option("--queue", metavar="QUEUE", help="In a cluster: a queue of the group whose journal the tables are of.")
+@click.option("--memory", default="2g", show_default=True, help="Memory for Spark on this machine.")
+@MASTER
+@pass_session
+def verify_command(session: Session, /, *, tables: Path, queue: str | None, memory: str, master: str) -> None:
+    """Compare the tables with what the broker counts for each tenant.
+
+    The broker may be busy meanwhile. Each difference is printed. The command exits with 0 if there is none, and with 1
+    if there is one, or if the tables lack a part of the journal.
+    """
+    require_spark()
+    from fairlane.spark.pipeline import CONF, verify
+
+    with stoppable(), session.broker() as broker:
+        spark = begin_spark(master, conf={**CONF, "spark.driver.memory": memory})
+        try:
+            found = on_spark(spark, partial(verify, spark, broker, tables, queue=queue))
+        finally:
+            spark.stop()
+    session.answer(found, _difference(found))
+    if not found.agrees:
+        raise Quit(REFUSED)
+
+
+def _difference(found: Verification) -> list[Table]:
+    facts = [
+        ["compared", f"{found.keys} keys with messages in {found.queues} queues"],
+        ["up to sequence", f"{found.position}, and {found.followed} events after it"],
+        ["missing", _missing(found.gaps) if found.gaps else "-"],
+        ["result", "the tables agree with the broker" if found.agrees else f"{len(found.mismatches)} differences"],
+    ]
+    rows = [
+        [each.queue, each.key or "(all)", each.what, str(each.tables), str(each.broker)] for each in found.mismatches
+    ]
+    columns = ["queue", "key", "what", "tables", "broker"]
+    details = [Table(columns, rows, numbers=frozenset(("tables", "broker")))] if rows else []
+    return [Table([], facts), *details]

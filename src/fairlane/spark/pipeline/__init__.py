@@ -10,6 +10,7 @@ from fairlane.spark.pipeline.live import LiveCluster, LiveJournal, live_source
 from fairlane.spark.pipeline.manifest import Manifest, read_manifest
 from fairlane.spark.pipeline.run import CONF, RunReport, run_pipeline
 from fairlane.spark.pipeline.source import JournalFolder
+from fairlane.spark.pipeline.verification import Mismatch, Verification, verify
 
 __all__ = [
     "CONF",
@@ -17,9 +18,12 @@ __all__ = [
     "LiveCluster",
     "LiveJournal",
     "Manifest",
+    "Mismatch",
     "RunReport",
+    "Verification",
     "live_source",
     "read_manifest",
     "read_table",
     "run_pipeline",
+    "verify",
 ]

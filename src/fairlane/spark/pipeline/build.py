@@ -10,16 +10,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fairlane.spark.pipeline.folder import CARRIED
-from fairlane.spark.tables.attempts import attempts
+from fairlane.spark.tables.attempts import attempt_rows, attempts
 from fairlane.spark.tables.dead_letters import dead_letters
-from fairlane.spark.tables.events import carried, open_messages
-from fairlane.spark.tables.fairness import fairness, fairness_keys
+from fairlane.spark.tables.events import carried, open_messages, settings_of
+from fairlane.spark.tables.fairness import entries, fairness, fairness_keys
 from fairlane.spark.tables.hourly import latency, sla, tenant_usage, throttle_waits
 from fairlane.spark.tables.messages import messages
 from fairlane.spark.tables.noisy_neighbours import noisy_neighbours
+from fairlane.spark.tables.runs import runs
 from fairlane.spark.tables.starvation import starvation
-from fairlane.spark.tables.turns import WINDOW_LENGTH_MS, Days, pieces, windows
-from fairlane.spark.tables.weights import with_weights
+from fairlane.spark.tables.turns import Days, pieces
 
 BROADCAST_MAX = 200_000
 """The maximum number of open messages that is broadcast to each task."""
@@ -49,15 +49,19 @@ def build(
         ended: the journals that others took the place of, and when each ended.
         groups: the group of each journal.
     """
-    tried = attempts(events, ended=ended).persist(StorageLevel.MEMORY_AND_DISK)
+    settings = settings_of(events).persist(StorageLevel.MEMORY_AND_DISK)
+    settings.count()  # Spark now knows their size, so it broadcasts them where they are joined if they are few
+    tried = attempts(events, settings=settings, ended=ended).persist(StorageLevel.MEMORY_AND_DISK)
     try:
+        write("attempts", attempt_rows(tried, newest_day=newest_day))
         write("messages", messages(tried, newest_day=newest_day, groups=groups))
         for table in (tenant_usage, latency, throttle_waits, sla, dead_letters):
             write(table.__name__, table(tried))
         _carry(events, tried, carry, write)
-        _make_fairness(events, tried, span, write)
+        _make_fairness(events, settings, tried, span, write)
     finally:
         tried.unpersist()
+        settings.unpersist()
 
 
 def _carry(events: DataFrame, tried: DataFrame, days: Sequence[date], write: Write) -> None:
@@ -70,16 +74,16 @@ def _carry(events: DataFrame, tried: DataFrame, days: Sequence[date], write: Wri
         still_open.unpersist()
 
 
-def _make_fairness(events: DataFrame, tried: DataFrame, span: Days, write: Write) -> None:
+def _make_fairness(events: DataFrame, settings: DataFrame, tried: DataFrame, span: Days, write: Write) -> None:
     """Build the fairness tables."""
-    waits = pieces(tried, events, span).persist(StorageLevel.MEMORY_AND_DISK)
-    busy = windows(waits, span).persist(StorageLevel.MEMORY_AND_DISK)
+    waits = pieces(tried, settings, span).persist(StorageLevel.MEMORY_AND_DISK)
+    worked = runs(waits, events, settings, span).persist(StorageLevel.MEMORY_AND_DISK)
+    entered = entries(worked).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        starving = write("starvation", starvation(waits, busy, span))
-        weighted = with_weights(busy, events, window_length_ms=WINDOW_LENGTH_MS)
-        shares = write("fairness_keys", fairness_keys(weighted, starving))
-        write("fairness", fairness(shares))
-        write("noisy_neighbours", noisy_neighbours(busy))
+        starving = write("starvation", starvation(waits, span))
+        write("fairness_keys", fairness_keys(worked, entered, starving))
+        write("fairness", fairness(worked, entered, starving, span))
+        write("noisy_neighbours", noisy_neighbours(worked))
     finally:
-        busy.unpersist()
-        waits.unpersist()
+        for frame in (entered, worked, waits):
+            frame.unpersist()

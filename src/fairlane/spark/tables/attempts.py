@@ -14,12 +14,13 @@ Columns besides those of the terms (``fairness_key`` to ``deadline_ms``) and of 
     key, top_key: the fairness key, and its first name.
     number: the sequence of the event with which the wait began; attempts of a message are in its order.
     begun_by, begun_reason, begun_ms: the kind, reason and instant of that event.
-    ready_ms: when it was due, at the earliest when the wait began.
-    leased_ms, owner: the hand-out.
+    due_ms, ready_ms: when it was due, if told; and that, but at the earliest when the wait began.
+    leased_sequence, leased_ms, owner: the hand-out.
     delayed_ms, backoff_ms, throttled_ms, capped_ms, paused_ms, turn_ms: the wait up to the hand-out, by reason.
     service_ms: how long it was leased.
     end_ms, ended_by, end_reason, error: what ended the attempt: instant, kind and reason of the event, and the text of
         the error if it failed.
+    failure: how it failed, whether that made it a dead letter or not: failure, expired, released and so on.
     is_failed: whether it was a failed attempt.
     cost_true: the cost told at ack.
     last_sequence: the last event of the attempt.
@@ -28,13 +29,15 @@ Columns besides those of the terms (``fairness_key`` to ``deadline_ms``) and of 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from fairlane.model.names import DLQ_SUFFIX
 from fairlane.model.waits import HOLDS
-from fairlane.spark.tables.table import key_text, number_of
+from fairlane.spark.tables.schemas import ATTEMPTS
+from fairlane.spark.tables.table import day_of, id_of, key_text, number_of, shaped
 
 BEGINS = ("enqueued", "published", "returned", "dead", "redriven")
 TELLS_TERMS = ("enqueued", "staged", "published", "redriven")
@@ -42,7 +45,7 @@ DONE = ("acked", "removed")
 STORY = (*BEGINS, "staged", "leased", *DONE)
 """The kinds of events that matter for attempts; others, such as ``extended``, change nothing."""
 
-_TERMS = (*("fairness_key", "weight", "cost", "priority", "throttles", "deadline_ms"),)
+_TERMS = ("fairness_key", "weight", "cap", "cost", "priority", "throttles", "deadline_ms")
 _ORIGIN = ("size_bytes", "dedup_id", "correlation_id", "cause_id")
 _STEP = (*("sequence", "at_ms", "kind", "reason", "ended", "error", "cost", "owner"), *HOLDS)
 MESSAGE = ("journal_id", "message")
@@ -51,11 +54,14 @@ TOLD_IN = tuple(dict.fromkeys(("journal_id", "message_id", "queue", "target", "d
 """The columns of events that attempts are computed from."""
 
 
-def attempts(events: DataFrame, *, ended: Mapping[str, int] | None = None) -> DataFrame:
+def attempts(
+    events: DataFrame, *, settings: DataFrame | None = None, ended: Mapping[str, int] | None = None
+) -> DataFrame:
     """Return the attempts in events.
 
     Args:
         events: those of one or more journals.
+        settings: the events of queues, if they are kept apart: Spark then knows how few they are.
         ended: the journals that others took the place of, each with the instant of its last event. What was open in
             them ended then, removed for the reason ``journal_replaced``.
     """
@@ -72,7 +78,7 @@ def attempts(events: DataFrame, *, ended: Mapping[str, int] | None = None) -> Da
         F.last("told", ignorenulls=True).over(so_far).alias("terms"),
         F.last("first", ignorenulls=True).over(so_far).alias("origin"),
     )
-    return _measured(_ended_with_queue(_spans(story), _removals(events), ended or {}))
+    return _measured(_ended_with_queue(_spans(story), _removals(events if settings is None else settings), ended or {}))
 
 
 def _steps(events: DataFrame) -> DataFrame:
@@ -126,7 +132,7 @@ def _ended_with_queue(spans: DataFrame, removals: DataFrame, ended: Mapping[str,
     later = F.filter(F.col("removals"), lambda removal: removal.sequence > F.col("last_sequence"))
     gone = F.when(F.col("end").isNull(), F.try_element_at(later, F.lit(1)))
     lost_ms = F.when(F.col("end").isNull() & gone.isNull(), _end_of_journal(ended))
-    return spans.join(F.broadcast(removals), ["journal_id", "queue"], "left").select(
+    return spans.join(removals, ["journal_id", "queue"], "left").select(
         *spans.columns,
         F.coalesce(F.col("end").at_ms, gone.at_ms, lost_ms).alias("end_ms"),
         F.coalesce(F.col("end").kind, F.when(gone.isNotNull() | lost_ms.isNotNull(), "removed")).alias("ended_by"),
@@ -158,7 +164,9 @@ def _measured(spans: DataFrame) -> DataFrame:
         F.col("here").kind.alias("begun_by"),
         F.col("here").reason.alias("begun_reason"),
         "begun_ms",
+        "due_ms",
         F.greatest("begun_ms", "due_ms").alias("ready_ms"),
+        leased.sequence.alias("leased_sequence"),
         leased.at_ms.alias("leased_ms"),
         leased.owner.alias("owner"),
         *[F.coalesce(leased[name], F.lit(0)).alias(f"told_{name}") for name in HOLDS],
@@ -168,6 +176,7 @@ def _measured(spans: DataFrame) -> DataFrame:
         "end_reason",
         F.when(fails, end.error).alias("error"),
         fails.eqNullSafe(other=True).alias("is_failed"),
+        F.when(fails, F.coalesce(end.ended, end.reason)).alias("failure"),
         F.when(ended_by == "acked", end.cost).alias("cost_true"),
         "last_sequence",
         key_text(terms.fairness_key).alias("key"),
@@ -195,6 +204,22 @@ def _with_waits(frame: DataFrame) -> DataFrame:
         *[part.alias(name) for name, part in held.items()],
         left.alias("turn_ms"),
     )
+
+
+def attempt_rows(attempts: DataFrame, *, newest_day: date) -> DataFrame:
+    """Return the table ``attempts``: an attempt belongs to the day on which it ended, an open one to the newest day.
+
+    Within a file attempts are sorted by queue and then by the event with which they began.
+    """
+    is_open = F.col("ended_by").isNull()
+    told = attempts.withColumns(
+        {
+            "message_id": id_of("message"),
+            "is_open": is_open,
+            "day": F.when(is_open, F.lit(newest_day)).otherwise(day_of("end_ms")),
+        }
+    )
+    return shaped(told, ATTEMPTS).sortWithinPartitions("is_open", "day", "queue", "journal_id", "number")
 
 
 def in_queues(frame: DataFrame) -> DataFrame:

@@ -38,6 +38,11 @@ def events(journal: DataFrame) -> DataFrame:
     return journal.select(*[value.alias(name) for name, value in told.items()], day_of("at_ms").alias("day"))
 
 
+def settings_of(events: DataFrame) -> DataFrame:
+    """Return the events that change queues, pauses and config; they are few."""
+    return events.where(F.col("kind").isin(*(kind for kind in SETTINGS if kind != TOLD)))
+
+
 def open_messages(attempts: DataFrame, *, days: Sequence[date]) -> DataFrame:
     """Return the messages that were open at the end of some days, with these days in the column ``open_on``."""
     ends = _list(days)
@@ -58,7 +63,7 @@ def carried(events: DataFrame, open_messages: DataFrame, *, days: Sequence[date]
     """
     ends, told = _list(days), events.select(*_CARRIED)
     stories = told.where(F.col("kind").isin(*STORY)).join(open_messages, ["journal_id", "message_id"])
-    settings = told.where(F.col("kind").isin(*SETTINGS) & (F.col("kind") != TOLD)).withColumn("open_on", ends)
+    settings = settings_of(told).withColumn("open_on", ends)
     known = _each_day(stories.unionByName(settings), F.col("open_on"))
     return known.select(*_CARRIED, "carried_on").unionByName(_told(events, ends), allowMissingColumns=True)
 

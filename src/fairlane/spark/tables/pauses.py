@@ -21,15 +21,18 @@ def pauses(events: DataFrame) -> DataFrame:
 
     A pause ends with the next event of the same queue and key, or with the queue. One that is still on never ends.
     """
-    told = events.where(F.col("kind") == "queue_paused")
+    is_removal = F.col("kind") == "queue_removed"
     by_key = Window.partitionBy(*_QUEUE, "fairness_key").orderBy("sequence")
-    next_ms = F.lead("at_ms").over(by_key).alias("next_ms")
-    each = told.select(*_QUEUE, "sequence", "fairness_key", "is_paused", "at_ms", next_ms)
-    removed = events.where(F.col("kind") == "queue_removed")
-    gone = removed.groupBy(*_QUEUE).agg(F.collect_list("at_ms").alias("gone"))
-    removed_ms = F.array_min(F.filter("gone", lambda at_ms: at_ms >= F.col("at_ms")))
-    until_ms = F.least(F.coalesce("next_ms", F.lit(_NEVER_MS)), F.coalesce(removed_ms, F.lit(_NEVER_MS)))
-    on = each.where("is_paused").join(gone, list(_QUEUE), "left").withColumn("until_ms", until_ms)
+    later = Window.partitionBy(*_QUEUE).orderBy("sequence").rowsBetween(1, Window.unboundedFollowing)
+    told = events.where(is_removal | (F.col("kind") == "queue_paused")).select(
+        *(*_QUEUE, "fairness_key", "at_ms"),
+        F.col("is_paused").eqNullSafe(other=True).alias("is_paused"),
+        F.lead("at_ms").over(by_key).alias("next_ms"),
+        F.min(F.when(is_removal, F.col("at_ms"))).over(later).alias("removed_ms"),
+    )
+    never_ms = F.lit(_NEVER_MS)
+    until_ms = F.least(F.coalesce("next_ms", never_ms), F.coalesce("removed_ms", never_ms))
+    on = told.where("is_paused").withColumn("until_ms", until_ms)
     one = F.struct(F.col("at_ms").alias("from_ms"), "until_ms", F.col("fairness_key").alias("key"))
     return on.groupBy(*_QUEUE).agg(F.array_sort(F.collect_list(one)).alias("pauses"))
 

@@ -92,6 +92,59 @@ MESSAGES = TableDefinition(
     ),
 )
 
+ATTEMPTS = TableDefinition(
+    name="attempts",
+    meaning="One time a message waited in a queue, with the lease that ended the wait and how the lease ended.",
+    partitions=("is_open", "day"),
+    schema=columns(
+        ("journal_id", TEXT, "the journal it is in"),
+        ("message_id", TEXT, "the message"),
+        ("message", LONG, "its id as a number"),
+        ("queue", TEXT, "the queue it waited in; of a split queue, the partition"),
+        ("is_dlq", FLAG, "whether that is a dead-letter queue"),
+        ("fairness_key", TEXTS, "its fairness key as a path"),
+        ("key", TEXT, "its fairness key, a path with slashes"),
+        ("top_key", TEXT, "the first name of its fairness key"),
+        ("weight", LONG, "the weight it brought for its key, if any"),
+        ("cap", LONG, "the cap it brought for its key, if any"),
+        ("cost", LONG, "its estimated cost"),
+        ("priority", TEXT, "high, normal or low"),
+        ("throttles", TEXTS, "the throttles it needs a token of"),
+        ("deadline_ms", LONG, "its deadline, if it has one"),
+        ("size_bytes", LONG, "the size of its payload"),
+        ("number", LONG, "the sequence of the event with which the wait began"),
+        ("begun_by", TEXT, "the kind of that event: enqueued, staged, published, returned, dead or redriven"),
+        ("begun_reason", TEXT, "why, if it was returned or dead-lettered"),
+        ("begun_ms", LONG, "when the wait began; null if the journal begins later"),
+        ("due_ms", LONG, "the instant from which it was due, if it was not due at once"),
+        ("ready_ms", LONG, "when it was due: at the earliest when the wait began"),
+        ("leased_sequence", LONG, "the sequence of the lease; null if there was none"),
+        ("leased_ms", LONG, "when it was leased"),
+        ("owner", TEXT, "the owner of the lease, if the consumer named one"),
+        ("delayed_ms", LONG, "wait until it was due, as requested by the producer, a redrive or a deferring consumer"),
+        ("backoff_ms", LONG, "wait until it was due again after a failed attempt"),
+        ("throttled_ms", LONG, "wait because a throttle had no token"),
+        ("capped_ms", LONG, "wait because its key was at its cap"),
+        ("paused_ms", LONG, "wait because its queue or key was paused"),
+        ("turn_ms", LONG, "the rest: waiting for its turn and for a consumer"),
+        ("service_ms", LONG, "how long it was leased"),
+        ("end_ms", LONG, "when the attempt ended; null if it is open"),
+        ("ended_by", TEXT, "the kind of the event that ended it: acked, returned, dead, redriven or removed"),
+        (
+            "end_reason",
+            TEXT,
+            "the reason of that event, if it has one; queue_removed or journal_replaced if those were",
+        ),
+        ("is_failed", FLAG, "whether it was a failed attempt"),
+        ("failure", TEXT, "how it failed, if it did"),
+        ("error", TEXT, "the error of the failed attempt"),
+        ("cost_true", LONG, "its true cost, if reported at acknowledgement"),
+        ("last_sequence", LONG, "the sequence of the last event included in this row"),
+        ("is_open", FLAG, "whether the attempt has not ended"),
+        ("day", DAY[1], "the UTC day on which it ended; for open attempts, the newest day"),
+    ),
+)
+
 _PLACE = (
     ("queue", TEXT, "the queue, over all its partitions"),
     ("key", TEXT, "the fairness key, a path with slashes"),
@@ -146,18 +199,21 @@ LATENCY = TableDefinition(
     ),
 )
 
-_WINDOW = ("window_ms", LONG, "the start of the window")
+_RUN = (
+    ("from_ms", LONG, "when the run begins"),
+    ("until_ms", LONG, "when it ends: after whole windows, or where the journal ends"),
+)
 
 FAIRNESS = TableDefinition(
     name="fairness",
-    meaning="One queue in one window in which a message waited for its turn or was leased.",
+    meaning="One queue in one run: a window in which messages began or ended to wait, or all windows in a row in which "
+    "messages waited and nothing changed.",
     schema=columns(
         ("queue", TEXT, "the queue"),
-        _WINDOW,
-        ("window_length_ms", LONG, "the length of the window"),
+        *_RUN,
         ("keys", LONG, "top keys that had work"),
         ("waiting_cost", LONG, "the cost of all messages that could have been leased"),
-        ("served_cost", LONG, "the cost of the messages that were leased"),
+        ("served_cost", LONG, "the cost of the messages that were leased; more than 0 only if the run is one window"),
         ("handed_out", LONG, "leases"),
         (
             "jain",
@@ -165,32 +221,35 @@ FAIRNESS = TableDefinition(
             "Jain's index of served over entitled cost: 1 is fair, 1/keys if one had all; null if nothing was served",
         ),
         ("lag_max_cost", REAL, "how far the most lagging key was behind its entitled share"),
-        ("lag_max_key", TEXT, "that key; null if none lagged"),
-        ("starving_keys", LONG, "keys that starved at some time in the window"),
+        ("lag_max_key", TEXT, "that key, or one of them; null if none lagged"),
+        ("starving_keys", LONG, "keys that starved at some time in each window of the run while others were served"),
         DAY,
     ),
 )
 
 FAIRNESS_KEYS = TableDefinition(
     name="fairness_keys",
-    meaning="One top key of one queue in one window in which it had work.",
+    meaning="One top key of one queue in one run: a window in which its messages began or ended to wait, or all "
+    "windows in a row in which its backlog was constant.",
     schema=columns(
         ("queue", TEXT, "the queue"),
         ("top_key", TEXT, "the top key"),
-        _WINDOW,
-        ("weight", LONG, "its weight at the end of the window"),
+        *_RUN,
+        ("weight", LONG, "its weight at the end of the run"),
+        ("backlog", LONG, "its messages that waited for their turn at the end of the run"),
         ("waiting_cost", LONG, "the cost of its messages that could have been leased"),
         ("served_cost", LONG, "the cost of its messages that were leased"),
         ("handed_out", LONG, "its leases"),
-        ("waited_ms", LONG, "time its messages waited for their turn inside the window, summed over messages"),
-        ("share", REAL, "its part of the served cost; null if nothing was served"),
+        ("waited_ms", LONG, "time its messages waited for their turn inside the run, summed over messages"),
+        ("entitled_cost", REAL, "the cost it was entitled to, summed over the windows of the run"),
+        ("share", REAL, "its part of the cost that was served in the queue meanwhile; null if nothing was"),
         (
             "entitled_share",
             REAL,
-            "its entitled share: by weight among the keys with work, and at most the work it had",
+            "its entitled share of that: by weight among the keys with work, and at most the work it had",
         ),
         ("lag_cost", REAL, "entitled minus served cost; negative if it was served more"),
-        ("starved_ms", LONG, "how long it starved within the window"),
+        ("starved_ms", LONG, "how long it starved within the run, while others were served"),
         DAY,
     ),
 )
@@ -204,7 +263,11 @@ STARVATION = TableDefinition(
         ("from_ms", LONG, "when it was last served, or began to have work; may be before the day"),
         ("until_ms", LONG, "when it was served again; null if not on this day"),
         ("lasted_ms", LONG, "its duration up to then, or up to the end of the day or of the journal"),
-        ("served_meanwhile", LONG, "leases of other keys of the queue on this day in that time, in whole windows"),
+        (
+            "served_meanwhile",
+            LONG,
+            "leases of other keys meanwhile, on this day and in whole seconds; 0: no consumer was there, none starved",
+        ),
         DAY,
     ),
 )
@@ -221,6 +284,7 @@ NOISY_NEIGHBOURS = TableDefinition(
         ("victim_waited_ms", LONG, "all of the victim's waiting for its turn in that hour, summed over messages"),
         ("part", REAL, "delay_ms divided by victim_waited_ms"),
         ("neighbour_cost", LONG, "the cost the neighbour was served while the victim waited, in whole windows"),
+        ("neighbour_leases", LONG, "the leases it got for that"),
         (
             "rank",
             INT,
@@ -287,7 +351,7 @@ SLA = TableDefinition(
 TABLES: dict[str, TableDefinition] = {
     table.name: table
     for table in (
-        *(EVENTS, MESSAGES, TENANT_USAGE, LATENCY, FAIRNESS, FAIRNESS_KEYS, STARVATION),
+        *(EVENTS, ATTEMPTS, MESSAGES, TENANT_USAGE, LATENCY, FAIRNESS, FAIRNESS_KEYS, STARVATION),
         *(NOISY_NEIGHBOURS, THROTTLE_WAITS, DEAD_LETTERS, SLA, GAPS),
     )
 }

@@ -2,6 +2,9 @@
 
 Between two leases of a key it starves from the later of two instants: the first lease, and the beginning of the longest
 wait that lasts until the second. A wait that ends without a lease, by a removal or a pause, ends an episode, too.
+
+An episode in which the whole queue got nothing is not starvation: no consumer was there. It has a row all the same,
+with ``served_meanwhile`` 0.
 """
 
 from __future__ import annotations
@@ -9,35 +12,21 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from fairlane.spark.tables.intervals import with_sums
 from fairlane.spark.tables.schemas import STARVATION
 from fairlane.spark.tables.table import shaped, start_of
-from fairlane.spark.tables.turns import WINDOW_LENGTH_MS, Days
+from fairlane.spark.tables.turns import Days
 
 THRESHOLD_MS = 60_000
 _KEY_DAY = ("queue", "top_key", "day")
-_STEP_MS = 1_000
+_STEP_MS = THRESHOLD_MS // 4
 """Leases closer than this are merged. It must be shorter than the threshold."""
+_SECOND_MS = 1_000
 
 
-def starvation(
-    pieces: DataFrame,
-    windows: DataFrame,
-    span: Days,
-    *,
-    threshold_ms: int = THRESHOLD_MS,
-    window_length_ms: int = WINDOW_LENGTH_MS,
-) -> DataFrame:
-    """Return the episodes of each day, from pieces and the windows built from them."""
-    episodes = _episodes(_ends(_of_starvable(pieces, span, threshold_ms), span), threshold_ms)
-    told = episodes.join(_served_meanwhile(episodes, windows, window_length_ms), [*_KEY_DAY, "from_ms"], "left")
-    return shaped(told.withColumn("served_meanwhile", F.coalesce("others", F.lit(0))), STARVATION)
-
-
-def _of_starvable(pieces: DataFrame, span: Days, threshold_ms: int) -> DataFrame:
-    """Drop the keys without a wait as long as the threshold: usually most of them."""
-    waited_ms = F.coalesce("until_ms", _day_end(span)) - F.col("since_ms")
-    starvable = pieces.where(waited_ms > threshold_ms).select(*_KEY_DAY).distinct()
-    return pieces.join(F.broadcast(starvable), list(_KEY_DAY), "left_semi")
+def starvation(pieces: DataFrame, span: Days) -> DataFrame:
+    """Return the episodes of each day, from ``turns.pieces``."""
+    return shaped(_with_served_meanwhile(_episodes(_ends(pieces, span)), pieces), STARVATION)
 
 
 def _day_end(span: Days) -> Column:
@@ -45,7 +34,7 @@ def _day_end(span: Days) -> Column:
 
 
 def _ends(pieces: DataFrame, span: Days) -> DataFrame:
-    """Return when waits of a key ended, one row for each second: the first and last end, and the earliest beginning."""
+    """Return when waits of a key ended, one row for each step: the first and last end, and the earliest beginning."""
     step = F.floor(F.col("until_ms") / _STEP_MS)
     return pieces.groupBy(*_KEY_DAY, step.alias("step"), "is_served").agg(
         F.coalesce(F.min("until_ms"), F.min(_day_end(span))).alias("until_ms"),
@@ -54,7 +43,7 @@ def _ends(pieces: DataFrame, span: Days) -> DataFrame:
     )
 
 
-def _episodes(ends: DataFrame, threshold_ms: int) -> DataFrame:
+def _episodes(ends: DataFrame) -> DataFrame:
     forwards = Window.partitionBy(*_KEY_DAY).orderBy("until_ms", "is_served")
     backwards = Window.partitionBy(*_KEY_DAY).orderBy(F.desc("until_ms"), F.desc("is_served"))
     earlier = forwards.rowsBetween(Window.unboundedPreceding, -1)
@@ -68,7 +57,7 @@ def _episodes(ends: DataFrame, threshold_ms: int) -> DataFrame:
         F.coalesce(F.sum(F.col("is_served").cast("int")).over(earlier), F.lit(0)).alias("gap"),
     ).withColumn("lasted_ms", F.col("until_ms") - F.col("from_ms"))
     longest = F.max(F.struct("lasted_ms", "from_ms", "until_ms", "is_on"))
-    found = gaps.where(F.col("lasted_ms") > threshold_ms).groupBy(*_KEY_DAY, "gap").agg(longest.alias("one"))
+    found = gaps.where(F.col("lasted_ms") > THRESHOLD_MS).groupBy(*_KEY_DAY, "gap").agg(longest.alias("one"))
     return found.select(
         *_KEY_DAY,
         F.col("one.from_ms"),
@@ -77,15 +66,23 @@ def _episodes(ends: DataFrame, threshold_ms: int) -> DataFrame:
     )
 
 
-def _served_meanwhile(episodes: DataFrame, windows: DataFrame, length_ms: int) -> DataFrame:
-    """Return the leases of a queue in the windows that lie completely inside each episode."""
-    in_all = windows.groupBy("queue", "day", "window_ms").agg(F.sum("handed_out").alias("handed_out"))
-    day_ms = start_of("day")
-    begins = F.greatest(day_ms, F.col("from_ms"))
-    first = begins + F.pmod(-begins, F.lit(length_ms))
-    last = F.col("from_ms") + F.col("lasted_ms") - length_ms
-    each = episodes.where(first <= last).select(
-        *_KEY_DAY, "from_ms", F.explode(F.sequence(first, last, F.lit(length_ms).cast("long"))).alias("window_ms")
+def _with_served_meanwhile(episodes: DataFrame, pieces: DataFrame) -> DataFrame:
+    """Add the leases of the queue in the seconds that lie completely inside each episode, so none of the key itself."""
+    second = F.col("until_ms") - F.pmod("until_ms", F.lit(_SECOND_MS))
+    leases = pieces.where("is_served").groupBy("queue", "day", second.alias("at_ms"))
+    begins = F.greatest(start_of("day"), F.col("from_ms"))
+    ends = F.col("from_ms") + F.col("lasted_ms")
+    inside = episodes.withColumns(
+        {
+            "begin_ms": begins - F.pmod(begins, F.lit(_SECOND_MS)) + _SECOND_MS,
+            "end_ms": ends - F.pmod(ends, F.lit(_SECOND_MS)),
+        }
     )
-    joined = each.join(in_all, ["queue", "day", "window_ms"])
-    return joined.groupBy(*_KEY_DAY, "from_ms").agg(F.sum("handed_out").alias("others"))
+    return with_sums(
+        inside,
+        leases.agg(F.count("*").alias("served_meanwhile")),
+        ("served_meanwhile",),
+        by=("queue", "day"),
+        begin="begin_ms",
+        end="end_ms",
+    )

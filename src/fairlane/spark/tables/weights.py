@@ -4,29 +4,42 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
 
 from fairlane.spark.tables.attempts import TELLS_TERMS
 from fairlane.spark.tables.table import whole_queue
 
 TOLD = "weight_told"
 """A kind of event that is in no journal: the weight that messages brought for a key, carried over."""
+SOURCES = ("by_config", "by_policy", "by_message")
+"""Where weights come from, the strongest first."""
 
+_UNSET = -1
+"""Stands for a weight that config or a policy no longer sets, so that a weaker source counts again."""
 _CONFIG = r"^weight:([^:]+):(.+)$"
 
 
-def with_weights(frame: DataFrame, events: DataFrame, *, window_length_ms: int) -> DataFrame:
-    """Add the column ``weight`` to rows of queue, top key and window: the weight at the window's end."""
-    end_ms = F.col("window_ms") + window_length_ms
-    joined = (
-        _with_told(frame, events, window_length_ms)
-        .join(F.broadcast(_by_policy(events)), "queue", "left")
-        .withColumn("whole", whole_queue("queue"))
-        .join(F.broadcast(_by_config(events)), ["whole", "top_key"], "left")
-    )
-    by_policy = F.try_element_at(_latest(F.col("policies"), end_ms)["weights"], F.col("top_key"))
-    by_config = _latest(F.col("configs"), end_ms)["weight"]
-    weight = F.coalesce(by_config, by_policy, F.col("told"), F.lit(1)).cast("long")
-    return joined.withColumn("weight", weight).drop("policies", "configs", "told", "whole")
+def weight_changes(events: DataFrame, settings: DataFrame, queues: DataFrame, *, window_length_ms: int) -> DataFrame:
+    """Return a row for each window in which a source sets the weight of a top key, or stops to set it.
+
+    Args:
+        events: all events.
+        settings: those of queues and config.
+        queues: the queues that matter.
+        window_length_ms: the length of a window. What was set last in it counts.
+    """
+    window = (F.col("at_ms") - F.pmod("at_ms", F.lit(window_length_ms))).alias("window_ms")
+    told = told_weights(events, window).withColumnRenamed("weight", "by_message")
+    changes = told.select("queue", "top_key", "window_ms", "by_message")
+    for others in (_by_policy(settings, window), _by_config(settings, queues, window)):
+        changes = changes.unionByName(others, allowMissingColumns=True)
+    return changes
+
+
+def weight_in(so_far: WindowSpec) -> Column:
+    """Return the weight of a key in a row, from what the sources set in that row and the rows before."""
+    latest = [F.last(name, ignorenulls=True).over(so_far) for name in SOURCES]
+    return F.coalesce(*[F.when(weight != _UNSET, weight) for weight in latest], F.lit(1)).cast("long")
 
 
 def told_weights(events: DataFrame, *also_by: Column) -> DataFrame:
@@ -41,38 +54,41 @@ def told_weights(events: DataFrame, *also_by: Column) -> DataFrame:
     )
 
 
-def _with_told(frame: DataFrame, events: DataFrame, length_ms: int) -> DataFrame:
-    """Add the column ``told``: the weight that messages up to the end of the window brought."""
-    window = (F.col("at_ms") - F.pmod("at_ms", F.lit(length_ms))).alias("window_ms")
-    told = told_weights(events, window).select("queue", "top_key", "window_ms", F.col("weight").alias("told"))
-    both = frame.unionByName(told, allowMissingColumns=True)
-    in_order = Window.partitionBy("queue", "top_key").orderBy("window_ms", F.col("told").isNull())
-    so_far = in_order.rowsBetween(Window.unboundedPreceding, 0)
-    known = both.withColumn("told", F.last("told", ignorenulls=True).over(so_far))
-    return known.where(F.col("day").isNotNull())
-
-
-def _by_policy(events: DataFrame) -> DataFrame:
-    policies = events.where(F.col("kind") == "queue_set")
+def _by_policy(settings: DataFrame, window: Column) -> DataFrame:
+    """Return which weights policies changed. A policy lists all its weights, so one that it lacks is unset."""
+    by_queue = Window.partitionBy("queue").orderBy("at_ms", "sequence")
     weights = F.from_json("policy_json", "weights map<string, bigint>")["weights"].alias("weights")
-    listed = F.collect_list(F.struct("sequence", "at_ms", weights))
-    return policies.groupBy("queue").agg(F.array_sort(listed, _by_age).alias("policies"))
+    versions = (
+        settings.where(F.col("kind") == "queue_set")
+        .select("queue", "at_ms", "sequence", window, weights)
+        .withColumn("next_ms", F.lead("window_ms").over(by_queue))
+        .where(~F.col("next_ms").eqNullSafe(F.col("window_ms")))
+        .withColumn("version", F.row_number().over(by_queue))
+    )
+    each = versions.select("queue", "window_ms", "next_ms", "version", F.explode("weights").alias("top_key", "weight"))
+    by_key = Window.partitionBy("queue", "top_key").orderBy("version")
+    version, weight = F.col("version"), F.col("weight")
+    is_same = (F.lag("version").over(by_key) == version - 1) & (F.lag("weight").over(by_key) == weight)
+    goes = F.col("next_ms").isNotNull() & ~F.lead("version").over(by_key).eqNullSafe(version + 1)
+    changes = F.array(
+        F.when(~is_same.eqNullSafe(other=True), _change(F.col("window_ms"), weight)),
+        F.when(goes, _change(F.col("next_ms"), F.lit(_UNSET))),
+    )
+    found = each.select("queue", "top_key", F.array_compact(changes).alias("changes"))
+    return found.select("queue", "top_key", F.explode("changes").alias("change")).select("queue", "top_key", "change.*")
 
 
-def _by_config(events: DataFrame) -> DataFrame:
-    set_weights = events.where((F.col("kind") == "config_set") & F.rlike("name", F.lit(_CONFIG)))
-    queue, key = (F.regexp_extract("name", _CONFIG, group) for group in (1, 2))
-    listed = F.collect_list(F.struct("at_ms", "sequence", F.col("value").try_cast("long").alias("weight")))
-    by_key = set_weights.groupBy(queue.alias("whole"), key.alias("top_key"))
-    return by_key.agg(F.array_sort(listed).alias("configs"))
+def _change(window_ms: Column, weight: Column) -> Column:
+    return F.struct(window_ms.alias("window_ms"), weight.cast("long").alias("by_policy"))
 
 
-def _by_age(one: Column, other: Column) -> Column:
-    """Compare two settings by age, because maps cannot be compared. Sequences order only those of one journal."""
-    ages = [F.struct(each["at_ms"], each["sequence"]) for each in (one, other)]
-    return F.when(ages[0] < ages[1], -1).when(ages[0] > ages[1], 1).otherwise(0)
-
-
-def _latest(settings: Column, end_ms: Column) -> Column:
-    """Return the last setting before an instant."""
-    return F.try_element_at(F.filter(settings, lambda each: each["at_ms"] < end_ms), F.lit(-1))
+def _by_config(settings: DataFrame, queues: DataFrame, window: Column) -> DataFrame:
+    """Return which weights config changed, in the queue and in its partitions."""
+    set_weights = settings.where((F.col("kind") == "config_set") & F.rlike("name", F.lit(_CONFIG)))
+    whole, key = (F.regexp_extract("name", _CONFIG, group) for group in (1, 2))
+    weight = F.coalesce(F.col("value").try_cast("long"), F.lit(_UNSET))
+    changes = set_weights.groupBy(whole.alias("whole"), key.alias("top_key"), window).agg(
+        F.max_by(weight, F.struct("at_ms", "sequence")).alias("by_config")
+    )
+    places = queues.select("queue", whole_queue("queue").alias("whole"))
+    return changes.join(places, "whole").select("queue", "top_key", "window_ms", "by_config")
