@@ -6,13 +6,16 @@ import json
 from datetime import date
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from fairlane.cli.main import cli
 from fairlane.errors import StoreCorrupt
 from fairlane.journal.segments import joined, without
-from fairlane.spark.pipeline.manifest import MANIFEST, Manifest, Swap, read_manifest, write_manifest
+from fairlane.lakehouse.files import Attempt
+from fairlane.lakehouse.state import MANIFEST, Swap
+from fairlane.spark.pipeline.manifest import Manifest, read_manifest
 from fairlane.spark.pipeline.source import new_segments
 
 
@@ -24,9 +27,9 @@ def test_status_tells_how_far_the_tables_are(tmp_path: Path) -> None:
         days=(date(2026, 1, 1), date(2026, 1, 3)),
         horizon_ms=1_767_400_000_000,
         events=80,
-        swap=Swap(run=2, first_day=date(2026, 1, 1)),
+        swap=Swap(attempt=Attempt(2, "ab"), changes={}),
     )
-    write_manifest(tmp_path, known)
+    (tmp_path / MANIFEST).write_bytes(msgspec.json.encode(known))
     result = CliRunner().invoke(cli, ["pipeline", "status", "--tables", str(tmp_path)])
     assert result.exit_code == 0, result.output
     for words in ("80", "2026-01-01 to 2026-01-03", "41 to 50", "run it again"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -12,18 +12,15 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from fairlane.errors import InvalidArgument
-
-_PARTITIONS = ds.partitioning(pa.schema([("is_open", pa.bool_()), ("day", pa.date32())]), flavor="hive")
+from fairlane.lakehouse import TablesAddress, open_tables
 
 
 class Tables:
-    """The tables in a folder, restricted to a period."""
+    """Tables at an address, restricted to a period."""
 
-    def __init__(self, folder: Path, period: Period) -> None:
-        """Look at a folder of tables. Raises InvalidArgument if there are no tables in it."""
-        if not (folder / "tenant_usage").is_dir():
-            raise InvalidArgument(f"Folder {folder} has no tables. Create them with 'fairlane pipeline run'.")
-        self._folder = folder
+    def __init__(self, tables: str | Path | TablesAddress, period: Period) -> None:
+        """Open tables. Raises InvalidArgument if there are none."""
+        self._lakehouse = open_tables(tables)
         self._period = period
 
     def rows(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
@@ -33,19 +30,15 @@ class Tables:
 
     def read(self, table: str, columns: Sequence[str]) -> pa.Table:
         """Return some columns of a table."""
-        folder = self._folder / table
-        if not any(folder.glob("**/*.parquet")):
+        if not self._lakehouse.files(table):
             return pa.table({name: [] for name in columns})
-        dataset = _delta(folder) if (folder / "_delta_log").is_dir() else _plain(folder)
+        dataset = self._lakehouse.dataset(table)
         return dataset.to_table(columns=list(columns), filter=self._wanted(dataset.schema))
 
     def days(self) -> list[date]:
         """Return the days that have data, in order."""
-        found = {date.fromisoformat(folder.name.removeprefix("day=")) for folder in self._day_folders()}
+        found = {date.fromisoformat(file.partition["day"]) for file in self._lakehouse.files("tenant_usage")}
         return sorted(day for day in found if self._is_wanted(day))
-
-    def _day_folders(self) -> Iterator[Path]:
-        return (self._folder / "tenant_usage").glob("day=*")
 
     def _is_wanted(self, day: date) -> bool:
         first, last = self._period.first_day, self._period.last_day
@@ -60,19 +53,6 @@ class Tables:
         if self._period.queue is not None and "queue" in schema.names:
             wanted &= ds.field("queue") == self._period.queue
         return wanted
-
-
-def _plain(folder: Path) -> ds.Dataset:
-    return ds.dataset(folder, format="parquet", partitioning=_PARTITIONS)
-
-
-def _delta(folder: Path) -> ds.Dataset:
-    """Return a Delta table. Its log says which of its files belong to it."""
-    try:
-        from deltalake import DeltaTable  # noqa: PLC0415 - only who has Delta needs the extra
-    except ImportError as error:
-        raise InvalidArgument(f"{folder} is a Delta table: install fairlane[delta] to read it.") from error
-    return DeltaTable(folder).to_pyarrow_dataset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,15 +13,13 @@ from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, require_spark
 from fairlane.cli.formatting import instant
 from fairlane.cli.interaction import stoppable
 from fairlane.cli.output import Table
-from fairlane.cli.parameters import DURATION, FOLDER
+from fairlane.cli.parameters import DURATION, FOLDER, TABLES
 from fairlane.cli.session import Session, pass_session
 from fairlane.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from fairlane.spark.pipeline import RunReport
     from fairlane.spark.pipeline.source import Source
-
-TABLES = click.option("--tables", type=FOLDER, required=True, metavar="FOLDER", help="The folder of the tables.")
 
 
 @click.group(name="pipeline")
@@ -41,13 +39,10 @@ def pipeline_command() -> None:
     show_default=True,
     help="Name of the journal reader that the server keeps its journal for.",
 )
-@click.option(
-    "--format", "table_format", type=click.Choice(("parquet", "delta")), default="parquet", help="Table format."
-)
 @click.option("--memory", default="2g", show_default=True, help="Memory for Spark on this machine.")
 @MASTER
 @pass_session
-def run_command(session: Session, /, *, journal: Path | None, tables: Path, **options: Any) -> None:  # noqa: ANN401 - click's
+def run_command(session: Session, /, *, journal: Path | None, tables: str, **options: Any) -> None:  # noqa: ANN401 - click's
     """Update the tables from the journal, again and again until interrupted.
 
     It can be killed at any time and started again: the tables are then those before a run or those after it.
@@ -64,7 +59,7 @@ def run_command(session: Session, /, *, journal: Path | None, tables: Path, **op
     )
     with stoppable():
         spark = begin_spark(options["master"], conf={**CONF, "spark.driver.memory": options["memory"]})
-        run = partial(run_pipeline, spark, source, tables, table_format=options["table_format"], tell=_tell)
+        run = partial(run_pipeline, spark, source, tables, tell=_tell)
         try:
             while True:
                 done = on_spark(spark, run)
@@ -81,7 +76,7 @@ def _tell(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _words(done: RunReport, tables: Path) -> str:
+def _words(done: RunReport, tables: str) -> str:
     if not done.segments:
         return f"{tables} is up to date."
     gaps = f" The journal has {len(done.gaps)} gap{'' if len(done.gaps) == 1 else 's'}." if done.gaps else ""
@@ -91,13 +86,13 @@ def _words(done: RunReport, tables: Path) -> str:
 @pipeline_command.command(name="status")
 @TABLES
 @pass_session
-def status_command(session: Session, /, *, tables: Path) -> None:
+def status_command(session: Session, /, *, tables: str) -> None:
     """Show how far the tables reach."""
     from fairlane.spark.pipeline import read_manifest
 
     manifest = read_manifest(tables)
     if manifest is None:
-        raise InvalidArgument(f"Folder {tables} has no tables. Create them with 'fairlane pipeline run'.")
+        raise InvalidArgument(f"There are no tables at {tables}. Create them with 'fairlane pipeline run'.")
     facts = [
         ["runs", str(manifest.run)],
         ["format", manifest.format],
@@ -106,6 +101,6 @@ def status_command(session: Session, /, *, tables: Path) -> None:
         ["up to", instant(manifest.horizon_ms)],
         ["days", f"{len(manifest.days)}, {manifest.days[0]} to {manifest.days[-1]}" if manifest.days else "-"],
         ["missing", ", ".join(f"{first} to {last}" for first, last in manifest.gaps) or "-"],
-        ["state", "whole" if manifest.swap is None else "interrupted while files were put in place: run it again"],
+        ["state", "whole" if manifest.swap is None else "interrupted while a run was carried out: run it again"],
     ]
     session.answer(manifest, [Table([], facts)])

@@ -1,37 +1,41 @@
-"""The intake: new events become files of the table ``events``, by day.
+"""The intake: new events become files of the table ``events``, by day. Many small files of a day are merged into few.
 
-A segment that lies within one day is already a file of that table, so it is hard-linked, or copied where the file
-system cannot link. Spark splits only segments that cross midnight. A day with many files is compacted into few.
+A merge concerns only files of earlier runs and changes no rows. It is committed together with the new events but apart
+from them, so what is new and what is known already can never be mixed up.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from fairlane.errors import StoreCorrupt
-from fairlane.spark.pipeline.folder import Shelf, day_in
+from fairlane.lakehouse import DataFile
+from fairlane.lakehouse.state import Merge, TableChange
 from fairlane.spark.pipeline.source import Segment, Source
+from fairlane.spark.pipeline.table_files import TableFiles, few_files
 from fairlane.spark.tables.events import JOURNAL_SCHEMA
+from fairlane.spark.tables.events import events as as_events
 from fairlane.spark.tables.schemas import EVENTS
+from fairlane.spark.tables.table import shaped
 
 FILES_MAX = 32
-"""A day with more files than this is compacted."""
-COMPACT_ROWS = 2_000_000
-"""The approximate number of events in a compacted file."""
+"""A day with more small files than this gets them merged."""
+MERGED_ROWS = 2_000_000
+"""The approximate number of events in a merged file. Files with half as many are small."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a Parquet file's footer tells."""
+    """How many events a file has, and the instants of its first and last."""
 
     rows: int
     first_ms: int
@@ -40,41 +44,48 @@ class Footer:
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """New events, staged.
+    """New events, written but not committed.
 
     Attributes:
-        days: the days they are of, in order.
-        compacted: the days whose staged files hold all events of the day, old ones too.
+        change: the new files, and merges of old ones.
+        days: the days of new events, in order.
         events: how many new ones there are.
         last_ms: the instant of the latest.
     """
 
+    change: TableChange
     days: tuple[date, ...]
-    compacted: tuple[date, ...]
     events: int
     last_ms: int
 
 
-def take_in(spark: SparkSession, source: Source, segments: Sequence[Segment], *, shelf: Shelf, root: Path) -> Intake:
-    """Stage the events of new segments. Raises StoreCorrupt if a segment can't be read."""
-    into = root / EVENTS.name
-    into.mkdir(parents=True)
-    cut = [segment for segment in segments if not _linked(segment, into)]
-    if cut:
-        in_order = source.read(spark, cut).sortWithinPartitions("day", "sequence")
-        in_order.write.mode("append").partitionBy("day").parquet(str(into))
-    footers = {path: footer_of(path) for path in sorted(into.glob("day=*/[!._]*.parquet"))}
-    days = tuple(sorted({day_in(path.parent) for path in footers}))
+def take_in(
+    spark: SparkSession,
+    source: Source,
+    segments: Sequence[Segment],
+    *,
+    tables: TableFiles,
+    known: Sequence[DataFile],
+) -> Intake:
+    """Write the events of new segments; ``known`` are the files of the table. Raises StoreCorrupt for a bad segment."""
+    for segment in segments:
+        if segment.path is not None:
+            footer_of(segment.path)
+    found = source.read(spark, segments)
+    rows = shaped(few_files(found, "day").sortWithinPartitions("day", "sequence"), EVENTS)
+    files = tables.write(EVENTS.name, rows)
+    footers = [bounds_of(file) for file in files]
+    days = tuple(sorted({date.fromisoformat(file.partition["day"]) for file in files}))
     return Intake(
+        change=TableChange(adds=tuple(files), merges=tuple(_merges(tables, known))),
         days=days,
-        compacted=tuple(day for day in days if _compacted(spark, shelf.events(day), into / f"day={day}")),
-        events=sum(footer.rows for footer in footers.values()),
-        last_ms=max((footer.last_ms for footer in footers.values()), default=0),
+        events=sum(footer.rows for footer in footers),
+        last_ms=max((footer.last_ms for footer in footers), default=0),
     )
 
 
 def footer_of(path: Path) -> Footer:
-    """Return what the footer of a file of events tells. Raises StoreCorrupt if it is damaged."""
+    """Return what the footer of a segment tells. Raises StoreCorrupt if it is damaged."""
     try:
         known = pq.read_metadata(path)
     except (pa.ArrowInvalid, OSError) as error:
@@ -88,42 +99,29 @@ def footer_of(path: Path) -> Footer:
     )
 
 
-def _linked(segment: Segment, root: Path) -> bool:
-    """Link a segment's own file into place, if all of it is needed and it lies within one day."""
-    if segment.path is None or not segment.is_whole:
-        return False
-    footer = footer_of(segment.path)
-    if not footer.rows:
-        return True
-    day = _day(footer.first_ms)
-    if day != _day(footer.last_ms):
-        return False
-    target = root / f"day={day}" / segment.path.name
-    target.parent.mkdir(exist_ok=True)
-    try:
-        os.link(segment.path, target)
-    except OSError:
-        shutil.copyfile(segment.path, target)
-    return True
+def bounds_of(file: DataFile) -> Footer:
+    """Return what the statistics of a file that was just written tell."""
+    stats = msgspec.json.decode(file.stats)
+    return Footer(rows=file.rows, first_ms=stats["minValues"]["at_ms"], last_ms=stats["maxValues"]["at_ms"])
 
 
-def _day(at_ms: int) -> date:
+def day_of(at_ms: int) -> date:
+    """Return the UTC day of an instant."""
     return datetime.fromtimestamp(at_ms // 1000, UTC).date()
 
 
-def _compacted(spark: SparkSession, known_files: list[Path], into: Path) -> bool:
-    """Compact a day that has too many files; return whether that was necessary."""
-    staged_files = list(into.glob("[!._]*.parquet"))
-    files = [*known_files, *staged_files]
-    if len(files) <= FILES_MAX:
-        return False
-    rows = sum(footer_of(file).rows for file in files)
-    frame = spark.read.schema(JOURNAL_SCHEMA).parquet(*map(str, files))
-    fresh = into.parent.parent / f"compacted-{into.name}"
-    count = max(1, round(rows / COMPACT_ROWS))
-    frame.repartitionByRange(count, "sequence").sortWithinPartitions("sequence").write.parquet(str(fresh))
-    for file in staged_files:
-        file.unlink()
-    for file in sorted(fresh.glob("[!._]*.parquet")):
-        file.replace(into / file.name)
-    return True
+def _merges(tables: TableFiles, known: Sequence[DataFile]) -> list[Merge]:
+    """Merge the small files of those days that have too many."""
+    small: defaultdict[str, list[DataFile]] = defaultdict(list)
+    for file in known:
+        if file.rows < MERGED_ROWS // 2:
+            small[file.partition["day"]].append(file)
+    return [_merge(tables, f"merged-{day}-", files) for day, files in small.items() if len(files) > FILES_MAX]
+
+
+def _merge(tables: TableFiles, part: str, files: Sequence[DataFile]) -> Merge:
+    count = max(1, round(sum(file.rows for file in files) / MERGED_ROWS))
+    frame = as_events(tables.read(EVENTS.name, files, JOURNAL_SCHEMA)).repartitionByRange(count, "sequence")
+    rows = shaped(frame.sortWithinPartitions("day", "sequence"), EVENTS)
+    written = tables.write(EVENTS.name, rows, part=part)
+    return Merge(adds=tuple(written), removes=tuple(file.path for file in files))

@@ -18,14 +18,27 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 TEXT, LONG, INT, REAL, FLAG, DATE = StringType(), LongType(), IntegerType(), DoubleType(), BooleanType(), DateType()
 TEXTS = ArrayType(StringType())
+TIME = TimestampType()
 HISTOGRAM = ArrayType(StructType([StructField("bucket", INT), StructField("count", LONG)]))
 """A histogram of whole numbers, as ``fairlane.spark.tables.histogram`` makes it."""
 
 DAY = ("day", DATE, "the UTC day; also the folder")
+
+INSTANTS = frozenset(
+    f"{name}_ms"
+    for name in (
+        *("at", "due", "deadline", "expires", "enqueued", "first_leased", "last_leased", "done", "redriven"),
+        *("hour", "window", "from", "until", "first_seen", "last_seen", "begun", "ready", "leased", "end"),
+    )
+)
+"""The columns that are instants. The other columns that end in ``_ms`` are durations."""
+TWIN_OF = "twin_of"
+"""The metadata of a column that is the same instant as another one, as a TIMESTAMP: the name of the other one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +59,30 @@ class TableDefinition:
 
 
 def columns(*told: tuple[str, DataType, str]) -> StructType:
-    """Return a schema of names, types and meanings."""
-    return StructType([StructField(name, kind, metadata={"comment": meaning}) for name, kind, meaning in told])
+    """Return a schema of names, types and meanings. Next to each instant in milliseconds is a TIMESTAMP."""
+    fields = []
+    for name, kind, meaning in told:
+        fields.append(StructField(name, kind, metadata={"comment": meaning}))
+        if name in INSTANTS:
+            fields.append(StructField(twin(name), TIME, metadata={"comment": f"{name} as a TIMESTAMP", TWIN_OF: name}))
+    return StructType(fields)
+
+
+def twin(name: str) -> str:
+    """Return the name of the TIMESTAMP next to an instant in milliseconds."""
+    return "at" if name == "at_ms" else f"{name.removesuffix('_ms')}_at"
+
+
+def value_of(field: StructField) -> Expression:
+    """Return the value of a column of a table; a TIMESTAMP is made from the milliseconds next to it."""
+    instant = field.metadata.get(TWIN_OF)
+    value = F.col(field.name) if instant is None else F.timestamp_millis(F.col(instant))
+    return value.cast(field.dataType).alias(field.name, metadata=field.metadata)
 
 
 def shaped(frame: DataFrame, table: TableDefinition) -> DataFrame:
     """Return a frame with exactly the columns of a table, in order and with their types."""
-    return frame.select(*[F.col(field.name).cast(field.dataType).alias(field.name) for field in table.schema])
+    return frame.select(*[value_of(field) for field in table.schema])
 
 
 def key_text(path: Expression | str) -> Expression:
