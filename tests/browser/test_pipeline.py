@@ -9,7 +9,8 @@ from fairlane.report import make_report
 from tests.browser.viewer import Viewer, served
 from tests.unit.report.written_tables import HOSTILE, write_all
 
-MANIFEST = {"version": 1, "run": 2, "format": "parquet", "covered": [[1, 500]], "days": ["2026-03-01", "2026-03-02"]}
+JOURNAL = {"journal_id": "00000000000000aa", "covered": [[1, 500, None, None]]}
+MANIFEST = {"version": 2, "run": 2, "format": "parquet", "journals": [JOURNAL], "days": ["2026-03-01", "2026-03-02"]}
 MADE = "[window.owned, document.querySelectorAll('main script, main img').length]"
 
 
@@ -17,8 +18,9 @@ def test_tables_readers_and_the_report_are_shown(tmp_path: Path, viewer: Viewer)
     """The page shows the freshness of tables, the lag of readers, and the report with its charts; names stay text."""
     made = tmp_path / "made"
     write_all(made / "tables")
-    told = {**MANIFEST, "horizon_ms": 1_772_409_600_000, "events": 500}
-    (made / "tables" / "manifest.json").write_text(json.dumps(told))
+    manifest = made / "tables" / "manifest.json"
+    told = {**json.loads(manifest.read_text()), **MANIFEST, "horizon_ms": 1_772_409_600_000, "events": 500}
+    manifest.write_text(json.dumps(told))
     make_report(made / "tables", made / "report")
     with served(tmp_path / "data", "--reports", str(made)) as server:
         server.post("queues/create", {"queue": "orders"})

@@ -19,7 +19,7 @@ ADDRESS = "fairlane.address"
 """The property of a catalog that has the address of the tables."""
 
 
-class StorageFiles(FileIO):  # type: ignore[misc] # PyIceberg is not checked
+class StorageFiles(FileIO):
     """All files below the root of an address."""
 
     def __init__(self, properties: dict[str, str]) -> None:
@@ -44,7 +44,7 @@ def _name(location: str, storage: ObjectStorage) -> str:
     return location.removeprefix(storage.address.root).lstrip("/")
 
 
-class StoredInput(InputFile):  # type: ignore[misc] # PyIceberg is not checked
+class StoredInput(InputFile):
     """A file to read."""
 
     def __init__(self, location: str, storage: ObjectStorage) -> None:
@@ -67,7 +67,7 @@ class StoredInput(InputFile):  # type: ignore[misc] # PyIceberg is not checked
         return self._storage.open(self._name)
 
 
-class StoredOutput(OutputFile):  # type: ignore[misc] # PyIceberg is not checked
+class StoredOutput(OutputFile):
     """A file to write. It appears when it is closed."""
 
     def __init__(self, location: str, storage: ObjectStorage) -> None:

@@ -212,7 +212,7 @@ class ObjectFile(io.RawIOBase):
         return length
 
 
-class ObjectFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc] # pyarrow has no types
+class ObjectFiles(pyarrow.fs.FileSystemHandler):
     """The files of an object store, as Arrow reads them."""
 
     def __init__(self, storage: ObjectStorage) -> None:

@@ -35,12 +35,17 @@ class Tables:
         dataset = self._lakehouse.dataset(table)
         return dataset.to_table(columns=list(columns), filter=self._wanted(dataset.schema))
 
+    def every(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return some columns of all rows of a table, whatever the period."""
+        return Tables(self._lakehouse.address, Period()).rows(table, columns)
+
     def days(self) -> list[date]:
         """Return the days that have data, in order."""
         found = {date.fromisoformat(file.partition["day"]) for file in self._lakehouse.files("tenant_usage")}
-        return sorted(day for day in found if self._is_wanted(day))
+        return sorted(day for day in found if self.is_wanted(day))
 
-    def _is_wanted(self, day: date) -> bool:
+    def is_wanted(self, day: date) -> bool:
+        """Return whether a day is part of the period."""
         first, last = self._period.first_day, self._period.last_day
         return (first is None or first <= day) and (last is None or day <= last)
 

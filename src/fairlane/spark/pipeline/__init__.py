@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
+from fairlane.spark.pipeline.live import LiveCluster, LiveJournal, live_source
 from fairlane.spark.pipeline.manifest import Manifest, read_manifest
 from fairlane.spark.pipeline.run import CONF, RunReport, run_pipeline
-from fairlane.spark.pipeline.source import JournalFolder, LiveJournal
+from fairlane.spark.pipeline.source import JournalFolder
 from fairlane.spark.pipeline.table_files import read_table
 
 __all__ = [
     "CONF",
     "JournalFolder",
+    "LiveCluster",
     "LiveJournal",
     "Manifest",
     "RunReport",
+    "live_source",
     "read_manifest",
     "read_table",
     "run_pipeline",

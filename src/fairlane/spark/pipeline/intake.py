@@ -7,9 +7,9 @@ from them, so what is new and what is known already can never be mixed up.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from fairlane.errors import StoreCorrupt
 from fairlane.lakehouse import DataFile
 from fairlane.lakehouse.state import Merge, TableChange
+from fairlane.spark.pipeline.journals import Covered
 from fairlane.spark.pipeline.source import Segment, Source
 from fairlane.spark.pipeline.table_files import TableFiles, few_files
 from fairlane.spark.tables.events import JOURNAL_SCHEMA
@@ -35,11 +36,12 @@ MERGED_ROWS = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """How many events a file has, and the instants of its first and last."""
+    """How many events a file has, the instants of its first and last, and their journal."""
 
     rows: int
     first_ms: int
     last_ms: int
+    journal_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,14 @@ class Intake:
         days: the days of new events, in order.
         events: how many new ones there are.
         last_ms: the instant of the latest.
+        covered: the ranges of each journal that are new, with the instants of their events.
     """
 
     change: TableChange
     days: tuple[date, ...]
     events: int
     last_ms: int
+    covered: Mapping[str, Sequence[Covered]]
 
 
 def take_in(
@@ -68,9 +72,7 @@ def take_in(
     known: Sequence[DataFile],
 ) -> Intake:
     """Write the events of new segments; ``known`` are the files of the table. Raises StoreCorrupt for a bad segment."""
-    for segment in segments:
-        if segment.path is not None:
-            footer_of(segment.path)
+    known_footers = {segment.path: footer_of(segment.path) for segment in segments if segment.path is not None}
     found = source.read(spark, segments)
     rows = shaped(few_files(found, "day").sortWithinPartitions("day", "sequence"), EVENTS)
     files = tables.write(EVENTS.name, rows)
@@ -81,7 +83,25 @@ def take_in(
         days=days,
         events=sum(footer.rows for footer in footers),
         last_ms=max((footer.last_ms for footer in footers), default=0),
+        covered=_covered(segments, known_footers, footers),
     )
+
+
+def _covered(
+    segments: Sequence[Segment], known: Mapping[Path, Footer], written: Iterable[Footer]
+) -> dict[str, list[Covered]]:
+    """Return what segments cover. A stretch on a server has no footer: its events are all that was written of it."""
+    found: dict[str, list[Covered]] = {}
+    for segment in segments:
+        if segment.path is None:
+            footers = [footer for footer in written if footer.journal_id == segment.journal_id]
+        else:
+            footers = [known[segment.path]] if known[segment.path].rows else []
+        first_ms = min((footer.first_ms for footer in footers), default=None)
+        last_ms = max((footer.last_ms for footer in footers), default=None)
+        stretches = [Covered(first, last, first_ms, last_ms) for first, last in segment.wanted]
+        found.setdefault(segment.journal_id, []).extend(stretches)
+    return found
 
 
 def footer_of(path: Path) -> Footer:
@@ -90,24 +110,21 @@ def footer_of(path: Path) -> Footer:
         known = pq.read_metadata(path)
     except (pa.ArrowInvalid, OSError) as error:
         raise StoreCorrupt(f"{path} is damaged or no segment of a journal: {error}.") from error
-    at = known.schema.to_arrow_schema().get_field_index("at_ms")
-    groups = [known.row_group(group).column(at).statistics for group in range(known.num_row_groups)]
+    groups = [known.row_group(group) for group in range(known.num_row_groups)]
+    columns = [group.column(at) for group in groups for at in range(group.num_columns)]
+    bounds = [column.statistics for column in columns if column.path_in_schema == "at_ms"]
     return Footer(
         rows=known.num_rows,
-        first_ms=min((group.min for group in groups), default=0),
-        last_ms=max((group.max for group in groups), default=0),
+        first_ms=min((group.min for group in bounds), default=0),
+        last_ms=max((group.max for group in bounds), default=0),
     )
 
 
 def bounds_of(file: DataFile) -> Footer:
     """Return what the statistics of a file that was just written tell."""
     stats = msgspec.json.decode(file.stats)
-    return Footer(rows=file.rows, first_ms=stats["minValues"]["at_ms"], last_ms=stats["maxValues"]["at_ms"])
-
-
-def day_of(at_ms: int) -> date:
-    """Return the UTC day of an instant."""
-    return datetime.fromtimestamp(at_ms // 1000, UTC).date()
+    low, high = stats["minValues"], stats["maxValues"]
+    return Footer(rows=file.rows, first_ms=low["at_ms"], last_ms=high["at_ms"], journal_id=low.get("journal_id"))
 
 
 def _merges(tables: TableFiles, known: Sequence[DataFile]) -> list[Merge]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
+import msgspec
+
 from fairlane.errors import StoreCorrupt
-from fairlane.journal.segments import gaps
 from fairlane.lakehouse import Lakehouse, TablesAddress, parse_address
 from fairlane.lakehouse.state import TablesState
+from fairlane.spark.pipeline.journals import Gap, JournalCoverage
 
 VERSION = 2
 
@@ -18,7 +21,8 @@ class Manifest(TablesState, frozen=True, kw_only=True):
 
     Attributes:
         version: of this file.
-        covered: the ranges of the journal that are in them, in order.
+        journals: how far each journal is in them.
+        gaps: what is missing of the journals.
         days: the days with events, in order.
         carried: the days whose end is kept, in order: days after these can be rebuilt.
         horizon_ms: the instant of the latest event.
@@ -26,16 +30,17 @@ class Manifest(TablesState, frozen=True, kw_only=True):
     """
 
     version: int = VERSION
-    covered: tuple[tuple[int, int], ...] = ()
+    journals: tuple[JournalCoverage, ...] = ()
+    gaps: tuple[Gap, ...] = ()
     days: tuple[date, ...] = ()
     carried: tuple[date, ...] = ()
     horizon_ms: int = 0
     events: int = 0
 
-    @property
-    def gaps(self) -> list[tuple[int, int]]:
-        """The ranges between those covered: segments that are late or lost."""
-        return gaps(self.covered)
+    def with_journals(self, journals: Sequence[JournalCoverage]) -> Manifest:
+        """Return the manifest with other journals, and what is missing of them."""
+        gaps = tuple(gap for journal in journals for gap in journal.gaps())
+        return msgspec.structs.replace(self, journals=tuple(journals), gaps=gaps)
 
 
 def read_manifest(tables: str | Path | TablesAddress) -> Manifest | None:

@@ -4,9 +4,10 @@ A run takes the new segments, adds their events to the table ``events``, and reb
 day that they touch. Earlier days stay as they are. What a later day needs of earlier ones (the events of messages that
 are still open, settings and pauses) is carried from day to day, so old events are not read again.
 
-Segments are identified by the sequences they cover. A repeated segment adds nothing, a late one rebuilds its day and
-those after it, and one that overlaps others adds what they lack. So the tables are a function of the segments alone:
-their order, their grouping into runs and repeats don't matter.
+Segments are identified by their journal and the sequences they cover. A repeated segment adds nothing, a late one
+rebuilds its day and those after it, and one that overlaps others adds what they lack. So the tables are a function of
+the segments alone: their order, their grouping into runs and repeats don't matter. ``journals`` has the rules about
+which journals are accepted and what is missing.
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fairlane.journal.segments import joined
 from fairlane.lakehouse import DataFile, Lakehouse, TablesAddress, parse_address
 from fairlane.lakehouse.state import TableChange
 from fairlane.spark.pipeline.build import CARRIED, build
+from fairlane.spark.pipeline.gaps import gaps, marked
 from fairlane.spark.pipeline.intake import Intake, take_in
+from fairlane.spark.pipeline.journals import Covered, Gap, JournalCoverage, accepted, changed_gaps, check_gaps
 from fairlane.spark.pipeline.manifest import Manifest, load_manifest
 from fairlane.spark.pipeline.source import Segment, Source
 from fairlane.spark.pipeline.table_files import TableFiles, few_files
 from fairlane.spark.tables import TABLES
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
-from fairlane.spark.tables.schemas import EVENTS
+from fairlane.spark.tables.schemas import EVENTS, GAPS
 from fairlane.spark.tables.turns import Days
+from fairlane.verbs.journal import OnTrimmed
 
 CARRIED_MAX = 8
 """How many ends of days are kept. A segment that arrives later than that rebuilds more days."""
@@ -62,7 +65,8 @@ class RunReport:
         events: how many events they brought.
         first_day: the first day that was rebuilt, if any.
         newest_day: the newest day there is, if any.
-        gaps: the first and last sequence of stretches that are missing in between.
+        gaps: what is missing of the journals.
+        journals: how far each journal is in the tables.
     """
 
     run: int
@@ -70,7 +74,8 @@ class RunReport:
     events: int
     first_day: date | None
     newest_day: date | None
-    gaps: list[tuple[int, int]]
+    gaps: tuple[Gap, ...]
+    journals: tuple[JournalCoverage, ...]
 
 
 def run_pipeline(
@@ -78,9 +83,11 @@ def run_pipeline(
     source: Source,
     tables: str | Path | TablesAddress,
     *,
+    on_trimmed: OnTrimmed = "fail",
+    new_epoch: bool = False,
     tell: Tell = lambda _line: None,
 ) -> RunReport:
-    """Update tables from a journal, and return what was done.
+    """Update tables from one or more journals, and return what was done.
 
     The process can be killed at any time: the tables are then those before the run or those after it.
 
@@ -88,10 +95,14 @@ def run_pipeline(
         spark: the session; on a cluster, the executors must reach the tables and the journal too.
         source: where the journal is.
         tables: the address of the tables, such as a folder or ``delta:s3://bucket/tables``; created if missing.
+        on_trimmed: refuse a journal of which events are missing that were not missing before, or go on without them.
+        new_epoch: accept another journal in place of the one in the tables.
         tell: called with a line of text at each step.
 
     Raises:
         InvalidArgument: the journal does not exist, the address is not valid, or the tables have another format.
+        JournalMismatch: it is another journal than the one in the tables.
+        JournalTrimmed: events of the journal are missing.
         StoreLocked: another run is in progress, or was committed meanwhile.
         StoreFailed: a file cannot be written.
         StoreCorrupt: the manifest or a segment cannot be read.
@@ -100,11 +111,14 @@ def run_pipeline(
     with lakehouse.locked():
         before = lakehouse.finish(load_manifest(lakehouse) or Manifest(format=lakehouse.address.format))
         lakehouse.clear()
-        segments = source.new(before.covered)
+        journals = accepted(before.journals, source.journals(), new_epoch=new_epoch)
+        segments = source.new(journals)
         if not segments:
             return _report(before, segments, events=0, first_day=None)
-        after, first_day = _Run(spark, lakehouse, before, tell).make(source, segments)
-        source.done(after.covered)
+        if on_trimmed == "fail":
+            check_gaps(before.gaps, before.with_journals(_with_segments(journals, segments)).gaps)
+        after, first_day = _Run(spark, lakehouse, before, tell).make(source, segments, journals)
+        source.done(after.journals)
         return _report(after, segments, events=after.events - before.events, first_day=first_day)
 
 
@@ -116,7 +130,21 @@ def _report(manifest: Manifest, segments: Sequence[Segment], *, events: int, fir
         first_day=first_day,
         newest_day=manifest.days[-1] if manifest.days else None,
         gaps=manifest.gaps,
+        journals=manifest.journals,
     )
+
+
+def _with_segments(journals: Sequence[JournalCoverage], segments: Sequence[Segment]) -> list[JournalCoverage]:
+    """Return journals as they will be covered when segments are in the tables."""
+    return [
+        journal.plus(
+            Covered(*stretch)
+            for segment in segments
+            if segment.journal_id == journal.journal_id
+            for stretch in segment.wanted
+        )
+        for journal in journals
+    ]
 
 
 class _Run:
@@ -128,7 +156,9 @@ class _Run:
         self._tables = TableFiles(spark, lakehouse)
         self._written: dict[str, list[DataFile]] = {}
 
-    def make(self, source: Source, segments: Sequence[Segment]) -> tuple[Manifest, date | None]:
+    def make(
+        self, source: Source, segments: Sequence[Segment], journals: Sequence[JournalCoverage]
+    ) -> tuple[Manifest, date | None]:
         """Write everything, commit it, and return what is remembered then and the first day that changes, if any."""
         before, known = self._before, self._lakehouse.files(EVENTS.name)
         with self._step(f"taking in {len(segments)} segment{'' if len(segments) == 1 else 's'}"):
@@ -137,15 +167,14 @@ class _Run:
         horizon_ms = max(before.horizon_ms, intake.last_ms)
         after = msgspec.structs.replace(
             before,
-            covered=joined([*before.covered, *[stretch for each in segments for stretch in each.wanted]]),
             days=days,
             carried=days[-CARRIED_MAX:],
             horizon_ms=horizon_ms,
             events=before.events + intake.events,
-        )
+        ).with_journals([each.plus(intake.covered.get(each.journal_id, ())) for each in journals])
         if not intake.days:  # they hold nothing but what the broker wrote down for itself
             return self._lakehouse.commit(after, {}, {}), None
-        first_day, carried_from = _reach(before, intake)
+        first_day, carried_from = _reach(before, [*intake.days, *_regapped(before, after)])
         self._build(after, self._events(known, intake, first_day, carried_from), Days(first_day, horizon_ms))
         changes = {name: self._replaced(name, files, first_day, after) for name, files in self._written.items()}
         with self._step("committing"):
@@ -158,9 +187,13 @@ class _Run:
 
         def write(name: str, frame: DataFrame) -> DataFrame:
             with self._step(name.removeprefix(".")):
-                return self._write(name, frame.where(F.col("day") >= F.lit(span.first_day)))
+                of_days = frame.where(F.col("day") >= F.lit(span.first_day))
+                return self._write(name, marked(of_days, TABLES[name], after.gaps) if name in TABLES else of_days)
 
-        build(events, span, newest_day=newest_day, carry=carry, write=write)
+        groups = {each.journal_id: each.group for each in after.journals}
+        ended = {each.journal_id: each.last_ms or 0 for each in after.journals if each.is_ended}
+        build(events, span, newest_day=newest_day, carry=carry, ended=ended, groups=groups, write=write)
+        write(GAPS.name, gaps(self._spark, after.gaps))
 
     def _events(
         self, known: Sequence[DataFile], intake: Intake, first_day: date, carried_from: date | None
@@ -202,12 +235,17 @@ class _Run:
         self._tell(f"run {self._number}: {what}, {time.monotonic() - began:.1f} s")
 
 
-def _reach(before: Manifest, intake: Intake) -> tuple[date, date | None]:
+def _regapped(before: Manifest, after: Manifest) -> list[date]:
+    """Return the days whose completeness changes, because a gap appeared, shrank or disappeared."""
+    return [day for gap in changed_gaps(before.gaps, after.gaps) if (day := gap.day) is not None]
+
+
+def _reach(before: Manifest, touched: Sequence[date]) -> tuple[date, date | None]:
     """Return the first day to rebuild, and the day before it whose end is known, if any.
 
     The newest day so far is always rebuilt: only now it is known to be complete.
     """
-    first = min([intake.days[0], *before.days[-1:]])
+    first = min([*touched, *before.days[-1:]])
     earlier = [day for day in before.days if day < first]
     if not earlier:
         return first, None

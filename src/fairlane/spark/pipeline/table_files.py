@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -135,8 +137,12 @@ def read_files(
         return spark.range(0, len(groups), 1, len(groups)).mapInArrow(
             _reading(lakehouse.storage, shape, groups, _arrow_schema(columns)), columns
         )
-    paths = [f"{lakehouse.storage.root}/{file.path}" for file in files]
-    return spark.read.schema(columns).option("basePath", _base(paths[0])).parquet(*paths)
+    # While a run is carried out, some files are still aside: each folder is read with its own partitions.
+    paths = sorted((f"{lakehouse.storage.root}/{file.path}" for file in files), key=_base)
+    parts = [
+        spark.read.schema(columns).option("basePath", base).parquet(*found) for base, found in groupby(paths, key=_base)
+    ]
+    return reduce(DataFrame.union, parts)
 
 
 def _base(path: str) -> str:

@@ -21,6 +21,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from fairlane.model.partitions import MARK
+
 TEXT, LONG, INT, REAL, FLAG, DATE = StringType(), LongType(), IntegerType(), DoubleType(), BooleanType(), DateType()
 TEXTS = ArrayType(StringType())
 TIME = TimestampType()
@@ -28,6 +30,12 @@ HISTOGRAM = ArrayType(StructType([StructField("bucket", INT), StructField("count
 """A histogram of whole numbers, as ``fairlane.spark.tables.histogram`` makes it."""
 
 DAY = ("day", DATE, "the UTC day; also the folder")
+IS_COMPLETE = "is_complete"
+_MARK = (
+    IS_COMPLETE,
+    FLAG,
+    "whether the journal is complete on this day; if not, the table `gaps` tells what is missing",
+)
 
 INSTANTS = frozenset(
     f"{name}_ms"
@@ -58,10 +66,15 @@ class TableDefinition:
     partitions: tuple[str, ...] = ("day",)
 
 
-def columns(*told: tuple[str, DataType, str]) -> StructType:
-    """Return a schema of names, types and meanings. Next to each instant in milliseconds is a TIMESTAMP."""
+def columns(*told: tuple[str, DataType, str], is_marked: bool = True) -> StructType:
+    """Return a schema of names, types and meanings, with the mark of incomplete days before the folders.
+
+    Next to each instant in milliseconds is a TIMESTAMP.
+    """
+    names = [name for name, _, _ in told]
+    at = min(names.index(name) for name in ("is_open", "day") if name in names)
     fields = []
-    for name, kind, meaning in told:
+    for name, kind, meaning in (*told[:at], _MARK, *told[at:]) if is_marked else told:
         fields.append(StructField(name, kind, metadata={"comment": meaning}))
         if name in INSTANTS:
             fields.append(StructField(twin(name), TIME, metadata={"comment": f"{name} as a TIMESTAMP", TWIN_OF: name}))
@@ -73,6 +86,11 @@ def twin(name: str) -> str:
     return "at" if name == "at_ms" else f"{name.removesuffix('_ms')}_at"
 
 
+def without_twins(schema: StructType) -> StructType:
+    """Return a schema without the TIMESTAMPs."""
+    return StructType([field for field in schema if TWIN_OF not in field.metadata])
+
+
 def value_of(field: StructField) -> Expression:
     """Return the value of a column of a table; a TIMESTAMP is made from the milliseconds next to it."""
     instant = field.metadata.get(TWIN_OF)
@@ -81,8 +99,17 @@ def value_of(field: StructField) -> Expression:
 
 
 def shaped(frame: DataFrame, table: TableDefinition) -> DataFrame:
-    """Return a frame with exactly the columns of a table, in order and with their types."""
-    return frame.select(*[value_of(field) for field in table.schema])
+    """Return a frame with exactly the columns of a table, in order and with their types.
+
+    Rows are complete unless the frame says otherwise: a run knows of gaps, and marks the days that they concern.
+    """
+    marked = frame if IS_COMPLETE in frame.columns else frame.withColumn(IS_COMPLETE, F.lit(col=True))
+    return marked.select(*[value_of(field) for field in table.schema])
+
+
+def whole_queue(queue: Expression | str) -> Expression:
+    """Return the queue that a partition belongs to; for any other queue its own name."""
+    return F.substring_index(queue, MARK, 1)  # no other name of a queue has the mark
 
 
 def key_text(path: Expression | str) -> Expression:
