@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from fairlane.errors import StoreCorrupt
 from fairlane.lakehouse import DataFile
@@ -30,6 +30,8 @@ from fairlane.spark.tables.table import shaped
 
 FILES_MAX = 32
 """A day with more small files than this gets them merged."""
+TASK_ROWS = 500_000
+"""About how many events of segments one task writes."""
 MERGED_ROWS = 2_000_000
 """The approximate number of events in a merged file. Files with half as many are small."""
 
@@ -73,9 +75,8 @@ def take_in(
 ) -> Intake:
     """Write the events of new segments; ``known`` are the files of the table. Raises StoreCorrupt for a bad segment."""
     known_footers = {segment.path: footer_of(segment.path) for segment in segments if segment.path is not None}
-    found = source.read(spark, segments)
-    rows = shaped(few_files(found, "day").sortWithinPartitions("day", "sequence"), EVENTS)
-    files = tables.write(EVENTS.name, rows)
+    found = _in_few_tasks(source.read(spark, segments), segments, known_footers)
+    files = tables.write(EVENTS.name, shaped(found, EVENTS))
     footers = [bounds_of(file) for file in files]
     days = tuple(sorted({date.fromisoformat(file.partition["day"]) for file in files}))
     return Intake(
@@ -85,6 +86,17 @@ def take_in(
         last_ms=max((footer.last_ms for footer in footers), default=0),
         covered=_covered(segments, known_footers, footers),
     )
+
+
+def _in_few_tasks(events: DataFrame, segments: Sequence[Segment], footers: Mapping[Path, Footer]) -> DataFrame:
+    """Return events in as many tasks as make good files.
+
+    Segments are in order and may be large, so tasks take whole ones. What a server sends is small, and comes in as
+    many parts as the cluster has cores.
+    """
+    if any(segment.path is None for segment in segments):
+        return few_files(events, "day").sortWithinPartitions("day", "sequence")
+    return events.coalesce(max(1, sum(footer.rows for footer in footers.values()) // TASK_ROWS))
 
 
 def _covered(
