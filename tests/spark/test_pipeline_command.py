@@ -52,6 +52,16 @@ def test_commands_say_what_is_wrong(tmp_path: Path) -> None:
     assert (both.exit_code, "cannot be combined" in both.stderr) == (2, True)
 
 
+def test_commands_refuse_an_address_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command that takes tables names what is wrong with an address, and makes no folder of it."""
+    monkeypatch.chdir(tmp_path)
+    for command in (["pipeline", "status"], ["pipeline", "run", "--journal", "."], ["report"]):
+        refused = CliRunner().invoke(cli, [*command, "--tables", "s3a://bucket/tables"])
+        assert refused.exit_code == 1, refused.output
+        assert "Use s3:// instead" in refused.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_manifest_that_can_not_be_read_is_refused(tmp_path: Path) -> None:
     """Neither a damaged manifest nor one of another version is taken for tables without events."""
     assert read_manifest(tmp_path) is None

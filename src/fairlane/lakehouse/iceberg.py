@@ -228,8 +228,9 @@ def catalog_of(address: TablesAddress) -> Catalog:
     try:
         if "://" not in found:
             return load_catalog(found, **_io_properties(address))
-        kind = "rest" if found.startswith("http") else "sql"
-        return load_catalog("fairlane", type=kind, uri=found, warehouse=address.root, **_io_properties(address))
+        if found.startswith(("http://", "https://")):
+            return load_catalog("fairlane", type="rest", uri=found, **_io_properties(address))
+        return load_catalog("fairlane", type="sql", uri=found, warehouse=address.root, **_io_properties(address))
     except ValueError as error:
         raise InvalidArgument(f"Cannot open the Iceberg catalog of {address}: {error}.") from error
 

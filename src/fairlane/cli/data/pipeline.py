@@ -58,18 +58,14 @@ def run_command(session: Session, /, *, journal: Path | None, tables: str, **opt
     It can be killed at any time and started again: the tables are then those before a run or those after it.
     """
     require_spark()
-    from fairlane.spark.pipeline import CONF, JournalFolder, live_source, run_pipeline
+    from fairlane.lakehouse import parse_address
+    from fairlane.spark.pipeline import CONF, run_pipeline
 
-    if journal is not None and options["queue"] is not None:
-        raise click.UsageError("--queue selects a journal in a cluster; it cannot be combined with --journal.")
-    source: Source = (
-        live_source(server_address_of(session), reader=options["reader"], queue=options["queue"])
-        if journal is None
-        else JournalFolder(journal)
-    )
+    source = _source(session, journal, options)
+    address = parse_address(tables)  # so that a wrong one is refused before Spark starts
     with stoppable():
         spark = begin_spark(options["master"], conf={**CONF, "spark.driver.memory": options["memory"]})
-        run = partial(run_pipeline, spark, source, tables, on_trimmed=options["on_trimmed"], tell=_tell)
+        run = partial(run_pipeline, spark, source, address, on_trimmed=options["on_trimmed"], tell=_tell)
         is_new = options["new_epoch"]
         try:
             while True:
@@ -82,6 +78,17 @@ def run_command(session: Session, /, *, journal: Path | None, tables: str, **opt
                 Event().wait(options["interval"] / 1000)
         finally:
             spark.stop()
+
+
+def _source(session: Session, journal: Path | None, options: dict[str, Any]) -> Source:
+    """Return the journal to read: exported segments, or that of the server."""
+    from fairlane.spark.pipeline import JournalFolder, live_source
+
+    if journal is not None and options["queue"] is not None:
+        raise click.UsageError("--queue selects a journal in a cluster; it cannot be combined with --journal.")
+    if journal is not None:
+        return JournalFolder(journal)
+    return live_source(server_address_of(session), reader=options["reader"], queue=options["queue"])
 
 
 def _tell(line: str) -> None:
