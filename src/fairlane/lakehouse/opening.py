@@ -81,14 +81,21 @@ class Lakehouse:
                 f"The tables at {self.address.root} have the format {state.format}, not {self.address.format}. "
                 f"Use {replace(self.address, format=state.format)}."
             )
-        self._tag, self._state, self._listing = found.tag, state, self._read_listing(state.listing)
+        listing = self._read_listing(state.listing)
+        if listing is None:
+            again = self.storage.read(MANIFEST)
+            if again is not None and again.tag != found.tag:  # later runs have replaced both meanwhile
+                return self.load(kind)
+            raise StoreCorrupt(f"{state.listing} at {self.address} is missing, which the manifest names.")
+        self._tag, self._state, self._listing = found.tag, state, listing
         return state
 
-    def _read_listing(self, name: str | None) -> Listing:
+    def _read_listing(self, name: str | None) -> Listing | None:
+        """Return a listing, an empty one before the first run; None if it is gone."""
         if name is None:
             return Listing()
         if (found := self.storage.read(name)) is None:
-            raise StoreCorrupt(f"{name} at {self.address} is missing, which the manifest names.")
+            return None
         try:
             return msgspec.json.decode(found.data, type=Listing)
         except msgspec.DecodeError as error:
@@ -166,7 +173,8 @@ class Lakehouse:
         """Carry out the run that was committed last, if that is not done yet. Return the manifest as it is then."""
         if state.swap is None:
             return state
-        before = self._read_listing_or_none(state.swap.listing)
+        # Another process may have finished the run and deleted the listing before it: then nothing is left of it.
+        before = self._read_listing(state.swap.listing) or Listing()
         for kept in {id(each): each for each in (self._plain, self._format)}.values():
             shapes = [shape for shape in self.shapes().values() if self._kept(shape) is kept]
             kept.publish(shapes, state.swap, before=before, after=self._listing)
@@ -178,10 +186,6 @@ class Lakehouse:
                 raise StoreLocked(f"The tables at {self.address} were changed while a run was carried out.")
             return again
         return done
-
-    def _read_listing_or_none(self, name: str | None) -> Listing:
-        """Return an earlier listing; an empty one if another process has finished the run and deleted it."""
-        return Listing() if name is None or self.storage.read(name) is None else self._read_listing(name)
 
     def _sweep_listings(self, state: TablesState) -> None:
         kept = {state.listing, state.swap.listing if state.swap is not None else None}
