@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fairlane.journal.schema import COLUMNS
 from fairlane.spark.tables import TABLES
-from fairlane.spark.tables.table import DATE, FLAG, HISTOGRAM, INT, LONG, REAL, TEXT, TEXTS
+from fairlane.spark.tables.table import DATE, FLAG, HISTOGRAM, INT, LONG, REAL, TEXT, TEXTS, TIME, TWIN_OF
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -22,6 +22,7 @@ REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 HEAD = "| column | type | meaning |\n|---|---|---|\n"
 TYPE_NAMES: list[tuple[DataType, str]] = [
     *((TEXT, "string"), (LONG, "int64"), (INT, "int32"), (REAL, "float64"), (FLAG, "bool"), (DATE, "date")),
+    (TIME, "timestamp"),
     *((TEXTS, "list of strings"), (HISTOGRAM, "histogram")),
 ]
 
@@ -37,7 +38,7 @@ def table_columns(name: str) -> str:
     rows = [
         f"| `{field.name}` | {_type_name(field.dataType)} | {field.metadata['comment']} |"
         for field in TABLES[name].schema
-        if name != "events" or field.name == "day"
+        if name != "events" or field.name == "day" or TWIN_OF in field.metadata
     ]
     kept = ["| all columns of the [journal](journal.md#columns) | | as there |"] if name == "events" else []
     return HEAD + "\n".join([*kept, *rows])

@@ -18,8 +18,9 @@ def test_tables_readers_and_the_report_are_shown(tmp_path: Path, viewer: Viewer)
     """The page shows the freshness of tables, the lag of readers, and the report with its charts; names stay text."""
     made = tmp_path / "made"
     write_all(made / "tables")
-    told = {**MANIFEST, "horizon_ms": 1_772_409_600_000, "events": 500}
-    (made / "tables" / "manifest.json").write_text(json.dumps(told))
+    manifest = made / "tables" / "manifest.json"
+    told = {**json.loads(manifest.read_text()), **MANIFEST, "horizon_ms": 1_772_409_600_000, "events": 500}
+    manifest.write_text(json.dumps(told))
     make_report(made / "tables", made / "report")
     with served(tmp_path / "data", "--reports", str(made)) as server:
         server.post("queues/create", {"queue": "orders"})

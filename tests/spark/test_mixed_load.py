@@ -54,7 +54,7 @@ def _tuple(key: Any) -> tuple[Any, ...]:
 
 
 @pytest.fixture(scope="module")
-def outcome(spark: SparkSession, small_data: None, tmp_path_factory: pytest.TempPathFactory) -> Outcome:  # noqa: ARG001 - it is to be set
+def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """The load of 50 minutes over midnight, its tables and its facts."""
     folder = tmp_path_factory.mktemp("mixed")
     load = MixedLoad(seed=15)

@@ -13,8 +13,6 @@ from fairlane.spark.pipeline import JournalFolder, read_table, run_pipeline
 from tests.spark.table_rows import DAY, enqueued, event
 from tests.spark.test_pipeline import write_segment
 
-pytestmark = pytest.mark.usefixtures("small_data")
-
 
 @pytest.mark.parametrize(
     ("messages", "tenants"), [(500, 316), pytest.param(5_000, 3_160, marks=pytest.mark.long, id="thousands")]

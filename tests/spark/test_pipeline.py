@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,9 +14,9 @@ from pyspark.sql import SparkSession
 from fairlane.errors import InvalidArgument, StoreCorrupt, StoreLocked
 from fairlane.journal.arrow import SCHEMA
 from fairlane.journal.segments import file_name
+from fairlane.lakehouse.state import MANIFEST
 from fairlane.spark.pipeline import JournalFolder, read_manifest, read_table, run_pipeline
 from fairlane.spark.pipeline import run as running
-from fairlane.spark.pipeline.manifest import Format
 from fairlane.spark.tables import TABLES
 from tests.spark.table_rows import DAY, Event, enqueued, event, of
 
@@ -60,7 +59,7 @@ def write_segment(
     return path
 
 
-def contents(spark: SparkSession, tables: Path) -> Tables:
+def contents(spark: SparkSession, tables: Path | str) -> Tables:
     """Return all tables as text, row by row in order."""
     return {name: sorted(map(str, read_table(spark, tables, name).collect())) for name in TABLES}
 
@@ -99,22 +98,22 @@ def test_days_one_by_one_give_the_same_tables(
     assert (again.segments, again.run) == (0, 3)
 
 
-def run_late(spark: SparkSession, place: Path, table_format: Format = "parquet") -> Path:
+def run_late(spark: SparkSession, place: Path, *, table_format: str = "parquet") -> str:
     """Make tables from a day that comes last, in overlapping files, beside one without newer columns.
 
     The end of the day before is no longer remembered by then, so more days are made anew.
     """
-    story, journal, tables = a_story(), place / "journal", place / "tables"
+    story, journal, tables = a_story(), place / "journal", f"{table_format}:{place}/tables"
     write_segment(journal, story[:4], without=("throttled_ms", "capped_ms", "dedup_id"))
     write_segment(journal, story[3:8])
     write_segment(journal, story[13:])
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(running, "CARRIED_MAX", 1)
-        report = run_pipeline(spark, JournalFolder(journal), tables, table_format=table_format, on_trimmed="skip")
+        report = run_pipeline(spark, JournalFolder(journal), tables, on_trimmed="skip")
         assert (report.events, [(gap.from_sequence, gap.until_sequence) for gap in report.gaps]) == (12, [(9, 13)])
         write_segment(journal, story[6:11])
         write_segment(journal, story[8:15])
-        report = run_pipeline(spark, JournalFolder(journal), tables, table_format=table_format)
+        report = run_pipeline(spark, JournalFolder(journal), tables)
     assert (report.events, report.gaps, str(report.first_day)) == (5, (), "2026-01-01")
     return tables
 
@@ -132,12 +131,12 @@ def test_delta_tables_say_the_same_and_can_be_looked_back_in(
 ) -> None:
     """Late and overlapping segments as Delta tables: the same rows, and the first version still to be read."""
     deltalake = pytest.importorskip("deltalake")
-    tables = run_late(spark, tmp_path, "delta")
+    tables = run_late(spark, tmp_path, table_format="delta")
     assert contents(spark, tables) == at_once
-    old = deltalake.DeltaTable(str(tables / "messages"), version=0).to_pyarrow_table()
+    old = deltalake.DeltaTable(str(tmp_path / "tables" / "messages"), version=1).to_pyarrow_table()
     assert old.num_rows == 4
     with pytest.raises(InvalidArgument, match="have the format delta"):
-        run_pipeline(spark, JournalFolder(tmp_path / "journal"), tables)
+        run_pipeline(spark, JournalFolder(tmp_path / "journal"), tmp_path / "tables")
 
 
 class Killed(BaseException):
@@ -152,40 +151,48 @@ def test_a_run_that_is_killed(spark: SparkSession, tmp_path: Path, at_once: Tabl
     before = contents(spark, tables)
     write_segment(journal, story[9:])
 
-    def die(*_: Any) -> None:
-        raise Killed
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(running, "decide", die)
-        with pytest.raises(Killed):
-            run_pipeline(spark, JournalFolder(journal), tables)
-    assert contents(spark, tables) == before
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Path, "replace", dying_at_the_seventh_move(Path.replace))
-        with pytest.raises(Killed):
-            run_pipeline(spark, JournalFolder(journal), tables)
-    manifest = read_manifest(tables)
-    assert manifest is not None
-    assert manifest.swap is not None
+    for fatal in (dying_at(lambda _, target: target.name == MANIFEST), dying_at(nth_move(7))):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Path, "replace", fatal)
+            with pytest.raises(Killed):
+                run_pipeline(spark, JournalFolder(journal), tables)
+        manifest = read_manifest(tables)
+        assert manifest is not None
+        assert contents(spark, tables) == (before if manifest.swap is None else at_once)
+        is_decided = manifest.swap is not None
+    assert is_decided
 
     assert run_pipeline(spark, JournalFolder(journal), tables).segments == 0
     assert contents(spark, tables) == at_once
-    assert sorted(path.name for path in tables.iterdir() if path.name.startswith(".")) == [".carried", ".lock"]
+    hidden = sorted(path.name for path in tables.iterdir() if path.name.startswith("."))
+    assert hidden == [".carried", ".listings", ".lock"]
 
 
-def dying_at_the_seventh_move(replace: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
-    """Return a rename that lets the process die when it has put six files in place."""
+Move = Callable[[Path, Path], bool]
+
+
+def nth_move(number: int) -> Move:
+    """Return whether a rename is the one with this number that puts a file of a table in place."""
     moved = 0
 
-    def counted(path: Path, target: Path) -> Path:
+    def is_it(path: Path, _: Path) -> bool:
         nonlocal moved
         moved += path.suffix == ".parquet"
-        if moved > 6:
+        return moved == number
+
+    return is_it
+
+
+def dying_at(is_fatal: Move) -> Callable[[Path, Path], Path]:
+    """Return a rename that ends the process instead of one of them."""
+    replace = Path.replace
+
+    def checked(path: Path, target: Path) -> Path:
+        if is_fatal(path, target):
             raise Killed
         return replace(path, target)
 
-    return counted
+    return checked
 
 
 def test_what_can_not_be_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -202,5 +209,5 @@ def test_what_can_not_be_is_refused(spark: SparkSession, tmp_path: Path) -> None
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(StoreCorrupt, match="damaged or no segment"):
         run_pipeline(spark, JournalFolder(journal), tables)
-    with pytest.raises(InvalidArgument, match="no table"):
+    with pytest.raises(InvalidArgument, match="no tables"):
         read_table(spark, tables, "messages")

@@ -6,14 +6,17 @@ import json
 from datetime import date
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from fairlane.cli.main import cli
 from fairlane.errors import StoreCorrupt
 from fairlane.journal.segments import joined, without
+from fairlane.lakehouse.files import Attempt
+from fairlane.lakehouse.state import MANIFEST, Swap
 from fairlane.spark.pipeline.journals import Covered, JournalCoverage
-from fairlane.spark.pipeline.manifest import MANIFEST, Manifest, Swap, read_manifest, write_manifest
+from fairlane.spark.pipeline.manifest import Manifest, read_manifest
 from fairlane.spark.pipeline.source import new_segments
 
 JOURNAL = "00000000000000aa"
@@ -26,9 +29,9 @@ def test_status_tells_how_far_the_tables_are(tmp_path: Path) -> None:
         days=(date(2026, 1, 1), date(2026, 1, 3)),
         horizon_ms=1_767_400_000_000,
         events=80,
-        swap=Swap(run=2, first_day=date(2026, 1, 1)),
+        swap=Swap(attempt=Attempt(2, "ab"), changes={}),
     ).with_journals([JournalCoverage(journal_id=JOURNAL, covered=(Covered(1, 40), Covered(51, 90)))])
-    write_manifest(tmp_path, known)
+    (tmp_path / MANIFEST).write_bytes(msgspec.json.encode(known))
     result = CliRunner().invoke(cli, ["pipeline", "status", "--tables", str(tmp_path)])
     assert result.exit_code == 0, result.output
     for words in ("80", "2026-01-01 to 2026-01-03", JOURNAL, "41 to 50", "run it again"):
@@ -47,6 +50,16 @@ def test_commands_say_what_is_wrong(tmp_path: Path) -> None:
     folders = ["--journal", str(tmp_path), "--tables", str(tmp_path)]
     both = CliRunner().invoke(cli, ["pipeline", "run", "--queue", "orders", *folders])
     assert (both.exit_code, "cannot be combined" in both.stderr) == (2, True)
+
+
+def test_commands_refuse_an_address_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command that takes tables names what is wrong with an address, and makes no folder of it."""
+    monkeypatch.chdir(tmp_path)
+    for command in (["pipeline", "status"], ["pipeline", "run", "--journal", "."], ["report"]):
+        refused = CliRunner().invoke(cli, [*command, "--tables", "s3a://bucket/tables"])
+        assert refused.exit_code == 1, refused.output
+        assert "Use s3:// instead" in refused.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_manifest_that_can_not_be_read_is_refused(tmp_path: Path) -> None:

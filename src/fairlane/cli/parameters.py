@@ -125,5 +125,13 @@ PAIR = Pair()
 QUEUE = click.argument("queue", type=QueueName())
 """The queue that a command is about."""
 
+TABLES = click.option(
+    "--tables",
+    required=True,
+    metavar="TABLES",
+    help="The address of the tables: a folder, s3://…, gs://… or az://…, or after delta: or iceberg: one of these.",
+)
+"""The option for the tables of the pipeline."""
+
 YES = click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask for confirmation.")
 """The option that answers the question of ``interaction.confirm``."""

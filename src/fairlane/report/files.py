@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from fairlane.errors import InvalidArgument
+from fairlane.lakehouse import TablesAddress
 from fairlane.report.analysis import report_of
 from fairlane.report.page import page_data, page_of
 from fairlane.report.sections import Report, Section
@@ -21,7 +22,11 @@ FORMATS = ("html", "md", "json", "csv")
 
 
 def make_report(
-    tables: Path, folder: Path, *, period: Period | None = None, formats: Collection[str] = FORMATS
+    tables: str | Path | TablesAddress,
+    folder: Path,
+    *,
+    period: Period | None = None,
+    formats: Collection[str] = FORMATS,
 ) -> list[Path]:
     """Write a report from the tables of the pipeline into a folder, and return its files.
 

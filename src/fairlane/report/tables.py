@@ -12,18 +12,15 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from fairlane.errors import InvalidArgument
-
-_PARTITIONS = ds.partitioning(pa.schema([("is_open", pa.bool_()), ("day", pa.date32())]), flavor="hive")
+from fairlane.lakehouse import TablesAddress, open_tables
 
 
 class Tables:
-    """The tables in a folder, restricted to a period."""
+    """Tables at an address, restricted to a period."""
 
-    def __init__(self, folder: Path, period: Period) -> None:
-        """Look at a folder of tables. Raises InvalidArgument if there are no tables in it."""
-        if not (folder / "tenant_usage").is_dir():
-            raise InvalidArgument(f"Folder {folder} has no tables. Create them with 'fairlane pipeline run'.")
-        self._folder = folder
+    def __init__(self, tables: str | Path | TablesAddress, period: Period) -> None:
+        """Open tables. Raises InvalidArgument if there are none."""
+        self._lakehouse = open_tables(tables)
         self._period = period
 
     def rows(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
@@ -34,23 +31,19 @@ class Tables:
         self, table: str, columns: Sequence[str], where: ds.Expression | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield some columns of a table, of the rows that are wanted, batch by batch: a table may be long."""
-        folder = self._folder / table
-        if any(folder.glob("**/*.parquet")):
-            dataset = _delta(folder) if (folder / "_delta_log").is_dir() else _plain(folder)
+        if self._lakehouse.files(table):
+            dataset = self._lakehouse.dataset(table)
             wanted = self._wanted(dataset.schema)
             yield from dataset.to_batches(columns=list(columns), filter=wanted if where is None else wanted & where)
 
     def every(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
         """Return some columns of all rows of a table, whatever the period."""
-        return Tables(self._folder, Period()).rows(table, columns)
+        return Tables(self._lakehouse.address, Period()).rows(table, columns)
 
     def days(self) -> list[date]:
         """Return the days that have data, in order."""
-        found = {date.fromisoformat(folder.name.removeprefix("day=")) for folder in self._day_folders()}
+        found = {date.fromisoformat(file.partition["day"]) for file in self._lakehouse.files("tenant_usage")}
         return sorted(day for day in found if self.is_wanted(day))
-
-    def _day_folders(self) -> Iterator[Path]:
-        return (self._folder / "tenant_usage").glob("day=*")
 
     def is_wanted(self, day: date) -> bool:
         """Return whether a day is part of the period."""
@@ -66,19 +59,6 @@ class Tables:
         if self._period.queue is not None and "queue" in schema.names:
             wanted &= ds.field("queue") == self._period.queue
         return wanted
-
-
-def _plain(folder: Path) -> ds.Dataset:
-    return ds.dataset(folder, format="parquet", partitioning=_PARTITIONS)
-
-
-def _delta(folder: Path) -> ds.Dataset:
-    """Return a Delta table. Its log says which of its files belong to it."""
-    try:
-        from deltalake import DeltaTable  # noqa: PLC0415 - only who has Delta needs the extra
-    except ImportError as error:
-        raise InvalidArgument(f"{folder} is a Delta table: install fairlane[delta] to read it.") from error
-    return DeltaTable(folder).to_pyarrow_dataset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

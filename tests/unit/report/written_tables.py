@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+from fairlane.lakehouse import Lakehouse, parse_address
+from fairlane.lakehouse.files import shape_of
+from fairlane.lakehouse.state import TableChange, TablesState
+from fairlane.lakehouse.writing import TableWriter
 
 FIRST, SECOND = "2026-03-01", "2026-03-02"
 HOSTILE = '<script>alert("x")</script>'
@@ -21,11 +26,15 @@ def histogram(*values: int) -> list[dict[str, int]]:
 def write(
     folder: Path, table: str, day: str, rows: Sequence[Mapping[str, Any]], *, is_open: bool | None = None
 ) -> None:
-    """Write the rows of one day of a table."""
-    parts = [] if is_open is None else [f"is_open={str(is_open).lower()}"]
-    place = folder.joinpath(table, *parts, f"day={day}")
-    place.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(list(rows)), place / "part-0.parquet")
+    """Write the rows of one day of a table, and commit them."""
+    lakehouse = Lakehouse(parse_address(folder))
+    values: dict[str, Any] = ({} if is_open is None else {"is_open": is_open}) | {"day": date.fromisoformat(day)}
+    found = pa.Table.from_pylist([dict(row) | values for row in rows])
+    shape = shape_of(table, "", found.schema, tuple(values))
+    state = lakehouse.load(TablesState) or TablesState()
+    writer = TableWriter(lakehouse.storage, lakehouse.place(shape), lakehouse.attempt(), shape.partitions)
+    files = tuple(writer.write(found.to_batches(), "0"))
+    lakehouse.commit(state, {table: shape}, {table: TableChange(adds=files)})
 
 
 def usage(queue: str, key: str, **counts: int) -> dict[str, Any]:

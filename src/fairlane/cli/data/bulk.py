@@ -12,7 +12,7 @@ import click
 
 from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, server_address_of
 from fairlane.cli.interaction import progress, stoppable
-from fairlane.cli.parameters import FOLDER, QUEUE
+from fairlane.cli.parameters import FOLDER, QUEUE, TABLES
 from fairlane.cli.session import Session, pass_session
 
 WORK = "Folder for rows that are not sent yet; .backfill-NAME by default."
@@ -69,14 +69,14 @@ class _Clock:
 
 
 @click.command(name="archive")
-@click.option("--tables", type=FOLDER, required=True, help="The folder that 'fairlane pipeline run' wrote.")
+@TABLES
 @click.option("--to", "target", type=FOLDER, required=True, help="Folder of the archive.")
 @click.option(
     "--keep-days", type=click.IntRange(min=1), help="Delete archived days older than this many days; by default none."
 )
 @MASTER
 @pass_session
-def archive_command(session: Session, *, tables: Path, target: Path, keep_days: int | None, master: str) -> None:
+def archive_command(session: Session, *, tables: str, target: Path, keep_days: int | None, master: str) -> None:
     """Archive finished days of the journal and of acknowledged messages as Parquet, and remove old days."""
     spark = begin_spark(master)
     from fairlane.spark.bulk.archive import archive

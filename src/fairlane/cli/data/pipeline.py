@@ -15,7 +15,7 @@ from fairlane.cli.errors import REFUSED, Quit
 from fairlane.cli.formatting import instant
 from fairlane.cli.interaction import stoppable
 from fairlane.cli.output import Table
-from fairlane.cli.parameters import DURATION, FOLDER
+from fairlane.cli.parameters import DURATION, FOLDER, TABLES
 from fairlane.cli.session import Session, pass_session
 from fairlane.errors import InvalidArgument
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from fairlane.spark.pipeline import Manifest, RunReport, Verification
     from fairlane.spark.pipeline.journals import Gap
     from fairlane.spark.pipeline.source import Source
-
-TABLES = click.option("--tables", type=FOLDER, required=True, metavar="FOLDER", help="The folder of the tables.")
 
 
 @click.group(name="pipeline")
@@ -45,9 +43,6 @@ def pipeline_command() -> None:
     help="Name of the journal reader that the server keeps its journal for.",
 )
 @click.option(
-    "--format", "table_format", type=click.Choice(("parquet", "delta")), default="parquet", help="Table format."
-)
-@click.option(
     "--on-trimmed",
     type=click.Choice(("fail", "skip")),
     default="fail",
@@ -58,25 +53,21 @@ def pipeline_command() -> None:
 @click.option("--memory", default="2g", show_default=True, help="Memory for Spark on this machine.")
 @MASTER
 @pass_session
-def run_command(session: Session, /, *, journal: Path | None, tables: Path, **options: Any) -> None:  # noqa: ANN401 - click's
+def run_command(session: Session, /, *, journal: Path | None, tables: str, **options: Any) -> None:  # noqa: ANN401 - click's
     """Update the tables from the journal, again and again until interrupted.
 
     It can be killed at any time and started again: the tables are then those before a run or those after it.
     """
     require_spark()
-    from fairlane.spark.pipeline import CONF, JournalFolder, live_source, run_pipeline
+    from fairlane.lakehouse import parse_address
+    from fairlane.spark.pipeline import CONF, run_pipeline
 
-    if journal is not None and options["queue"] is not None:
-        raise click.UsageError("--queue selects a journal in a cluster; it cannot be combined with --journal.")
-    source: Source = (
-        live_source(server_address_of(session), reader=options["reader"], queue=options["queue"])
-        if journal is None
-        else JournalFolder(journal)
-    )
+    source = _source(session, journal, options)
+    address = parse_address(tables)  # so that a wrong one is refused before Spark starts
     with stoppable():
         spark = begin_spark(options["master"], conf={**CONF, "spark.driver.memory": options["memory"]})
-        how = {name: options[name] for name in ("table_format", "on_trimmed")}
-        run, is_new = partial(run_pipeline, spark, source, tables, **how, tell=_tell), options["new_epoch"]
+        run = partial(run_pipeline, spark, source, address, on_trimmed=options["on_trimmed"], tell=_tell)
+        is_new = options["new_epoch"]
         try:
             while True:
                 done = on_spark(spark, partial(run, new_epoch=is_new))
@@ -90,11 +81,22 @@ def run_command(session: Session, /, *, journal: Path | None, tables: Path, **op
             spark.stop()
 
 
+def _source(session: Session, journal: Path | None, options: dict[str, Any]) -> Source:
+    """Return the journal to read: exported segments, or that of the server."""
+    from fairlane.spark.pipeline import JournalFolder, live_source
+
+    if journal is not None and options["queue"] is not None:
+        raise click.UsageError("--queue selects a journal in a cluster; it cannot be combined with --journal.")
+    if journal is not None:
+        return JournalFolder(journal)
+    return live_source(server_address_of(session), reader=options["reader"], queue=options["queue"])
+
+
 def _tell(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _words(done: RunReport, tables: Path) -> str:
+def _words(done: RunReport, tables: str) -> str:
     if not done.segments:
         return f"{tables} is up to date."
     gaps = f" INCOMPLETE: {_missing(done.gaps)}; see the table gaps." if done.gaps else ""
@@ -122,13 +124,13 @@ def _journals(manifest: Manifest) -> Iterator[list[str]]:
 @pipeline_command.command(name="status")
 @TABLES
 @pass_session
-def status_command(session: Session, /, *, tables: Path) -> None:
+def status_command(session: Session, /, *, tables: str) -> None:
     """Show how far the tables reach."""
     from fairlane.spark.pipeline import read_manifest
 
     manifest = read_manifest(tables)
     if manifest is None:
-        raise InvalidArgument(f"Folder {tables} has no tables. Create them with 'fairlane pipeline run'.")
+        raise InvalidArgument(f"There are no tables at {tables}. Create them with 'fairlane pipeline run'.")
     facts = [
         ["runs", str(manifest.run)],
         ["format", manifest.format],
@@ -136,7 +138,7 @@ def status_command(session: Session, /, *, tables: Path) -> None:
         *_journals(manifest),
         ["up to", instant(manifest.horizon_ms)],
         ["days", f"{len(manifest.days)}, {manifest.days[0]} to {manifest.days[-1]}" if manifest.days else "-"],
-        ["state", "whole" if manifest.swap is None else "interrupted while files were put in place: run it again"],
+        ["state", "whole" if manifest.swap is None else "interrupted while a run was carried out: run it again"],
     ]
     session.answer(manifest, [Table([], facts)])
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlane.cli.parameters import FOLDER
+from fairlane.cli.parameters import FOLDER, TABLES
 from fairlane.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ DAY = click.DateTime(formats=["%Y-%m-%d"])
 
 
 @click.command(name="report")
-@click.option("--tables", type=FOLDER, required=True, help="The folder that 'fairlane pipeline run' wrote.")
+@TABLES
 @click.option("--out", type=FOLDER, default=Path("report"), show_default=True, help="The folder to write to.")
 @click.option("--from", "first_day", type=DAY, metavar="YYYY-MM-DD", help="The first day, in UTC.")
 @click.option("--to", "last_day", type=DAY, metavar="YYYY-MM-DD", help="The last day, in UTC.")
@@ -34,7 +34,7 @@ DAY = click.DateTime(formats=["%Y-%m-%d"])
 def report_command(
     session: Session,
     *,
-    tables: Path,
+    tables: str,
     out: Path,
     first_day: datetime | None,
     last_day: datetime | None,

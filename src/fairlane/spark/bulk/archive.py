@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fairlane.errors import InvalidArgument
-from fairlane.spark.pipeline.folder import read_table
+from fairlane.lakehouse import Lakehouse, TablesAddress, open_tables
+from fairlane.spark.pipeline.table_files import read_table
 
 ARCHIVED = ("events", "acked")
 """The archived tables: the journal, and the acknowledged messages, each by day."""
@@ -37,7 +38,7 @@ class ArchiveReport:
 
 def archive(
     spark: SparkSession,
-    tables: Path,
+    tables: str | Path | TablesAddress,
     target: Path,
     *,
     keep_days: int | None = None,
@@ -50,16 +51,17 @@ def archive(
     """
     if keep_days is not None and keep_days < 1:
         raise InvalidArgument(f"keep_days must be at least 1, not {keep_days}.")
-    days = sorted(_days(tables / "events"))
+    lakehouse = open_tables(tables)
+    days = sorted({date.fromisoformat(file.partition["day"]) for file in lakehouse.files("events")})
     if not days:
-        raise InvalidArgument(f"Folder {tables} has no tables. Create them with 'fairlane pipeline run'.")
+        raise InvalidArgument(f"The tables at {lakehouse.address} have no events yet.")
     oldest = date.min if keep_days is None else days[-1] - timedelta(days=keep_days)
     written = []
     for day in days[:-1]:
-        source = _fingerprint(tables, day)
+        source = _fingerprint(lakehouse, day)
         if day < oldest or _archived_from(target, day) == source:
             continue
-        _write_day(spark, tables, target, day, source)
+        _write_day(spark, lakehouse.address, target, day, source)
         tell(f"{day} is archived.")
         written.append(day)
     removed = [day for day in sorted(_days(target / "events")) if day < oldest]
@@ -70,7 +72,7 @@ def archive(
     return ArchiveReport(written=tuple(written), removed=tuple(removed), days=tuple(sorted(_days(target / "events"))))
 
 
-def _write_day(spark: SparkSession, tables: Path, target: Path, day: date, source: str) -> None:
+def _write_day(spark: SparkSession, tables: TablesAddress, target: Path, day: date, source: str) -> None:
     for table, frame in _frames(spark, tables, day):
         place, aside = target / table / f"day={day}", target / _ASIDE
         shutil.rmtree(aside, ignore_errors=True)
@@ -83,7 +85,7 @@ def _write_day(spark: SparkSession, tables: Path, target: Path, day: date, sourc
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _frames(spark: SparkSession, tables: Path, day: date) -> Iterator[tuple[str, DataFrame]]:
+def _frames(spark: SparkSession, tables: TablesAddress, day: date) -> Iterator[tuple[str, DataFrame]]:
     events = read_table(spark, tables, "events").where(F.col("day") == F.lit(day))
     yield "events", events.repartition(1).sortWithinPartitions("sequence")
     done = read_table(spark, tables, "messages").where(~F.col("is_open") & (F.col("day") == F.lit(day)))
@@ -96,10 +98,11 @@ def _days(table: Path) -> Iterator[date]:
         yield date.fromisoformat(folder.name.removeprefix("day="))
 
 
-def _fingerprint(tables: Path, day: date) -> str:
+def _fingerprint(lakehouse: Lakehouse, day: date) -> str:
     """Return a fingerprint of a day in the tables: its files. It changes when a late segment changes the day."""
-    places = (tables / "events" / f"day={day}", tables / "messages" / "is_open=false" / f"day={day}")
-    return "\n".join(sorted(str(file.relative_to(tables)) for place in places for file in place.glob("[!._]*.parquet")))
+    files = [*lakehouse.files("events"), *lakehouse.files("messages")]
+    of_day = [file for file in files if file.partition["day"] == str(day) and file.partition.get("is_open") != "true"]
+    return "\n".join(sorted(file.path for file in of_day))
 
 
 def _archived_from(target: Path, day: date) -> str | None:

@@ -9,7 +9,6 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fairlane.spark.pipeline.folder import CARRIED
 from fairlane.spark.tables.attempts import attempt_rows, attempts
 from fairlane.spark.tables.dead_letters import dead_letters
 from fairlane.spark.tables.events import carried, open_messages, settings_of
@@ -21,6 +20,8 @@ from fairlane.spark.tables.runs import runs
 from fairlane.spark.tables.starvation import starvation
 from fairlane.spark.tables.turns import Days, pieces
 
+CARRIED = ".carried"
+"""The pipeline's own table of what days carry over to the next."""
 BROADCAST_MAX = 200_000
 """The maximum number of open messages that is broadcast to each task."""
 

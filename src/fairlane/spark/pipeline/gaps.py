@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from fairlane.spark.pipeline.journals import Gap
 from fairlane.spark.tables.schemas import EVENTS, GAPS, MESSAGES
-from fairlane.spark.tables.table import IS_COMPLETE, TableDefinition
+from fairlane.spark.tables.table import IS_COMPLETE, TableDefinition, shaped, without_twins
 
 
 def gaps(spark: SparkSession, found: Sequence[Gap]) -> DataFrame:
@@ -21,7 +21,7 @@ def gaps(spark: SparkSession, found: Sequence[Gap]) -> DataFrame:
         for gap in found
         if gap.day is not None
     ]
-    return spark.createDataFrame(rows, GAPS.schema)
+    return shaped(spark.createDataFrame(rows, without_twins(GAPS.schema)), GAPS)
 
 
 def marked(frame: DataFrame, table: TableDefinition, found: Sequence[Gap]) -> DataFrame:

@@ -13,7 +13,6 @@ which journals are accepted and what is missing.
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,17 +23,18 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fairlane.errors import InvalidArgument
-from fairlane.spark.pipeline.build import build
-from fairlane.spark.pipeline.folder import CARRIED, PlainTables, Shelf, carry_out, clear_staged, decide, locked, staged
+from fairlane.lakehouse import DataFile, Lakehouse, TablesAddress, parse_address
+from fairlane.lakehouse.state import TableChange
+from fairlane.spark.pipeline.build import CARRIED, build
 from fairlane.spark.pipeline.gaps import gaps, marked
 from fairlane.spark.pipeline.intake import Intake, take_in
 from fairlane.spark.pipeline.journals import Covered, Gap, JournalCoverage, accepted, changed_gaps, check_gaps
-from fairlane.spark.pipeline.manifest import Format, Manifest, Swap, write_manifest
+from fairlane.spark.pipeline.manifest import Manifest, load_manifest
 from fairlane.spark.pipeline.source import Segment, Source
+from fairlane.spark.pipeline.table_files import TableFiles, few_files
 from fairlane.spark.tables import TABLES
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
-from fairlane.spark.tables.schemas import GAPS
+from fairlane.spark.tables.schemas import EVENTS, GAPS
 from fairlane.spark.tables.turns import Days
 from fairlane.verbs.journal import OnTrimmed
 
@@ -44,13 +44,12 @@ CARRIED_MAX = 8
 CONF = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.sql.codegen.cache.maxEntries": "2000",
-    "spark.sql.maxConcurrentOutputFileWriters": "32",
     "spark.sql.shuffle.partitions": "8",
 }
 """Recommended settings of a session for the pipeline.
 
 The parallel collector suits bulk work. The code that Spark generates for the tables exceeds its default cache, so
-without a larger one each run would compile everything again. And rows of few days need no sorting by day.
+without a larger one each run would compile everything again.
 """
 
 Tell = Callable[[str], None]
@@ -82,63 +81,45 @@ class RunReport:
 def run_pipeline(
     spark: SparkSession,
     source: Source,
-    tables: Path | str,
+    tables: str | Path | TablesAddress,
     *,
-    table_format: Format = "parquet",
     on_trimmed: OnTrimmed = "fail",
     new_epoch: bool = False,
     tell: Tell = lambda _line: None,
 ) -> RunReport:
-    """Update the tables in a folder from one or more journals, and return what was done.
+    """Update tables from one or more journals, and return what was done.
 
     The process can be killed at any time: the tables are then those before the run or those after it.
 
     Args:
-        spark: the session; on a cluster both folders must be shared storage.
+        spark: the session; on a cluster, the executors must reach the tables and the journal too.
         source: where the journal is.
-        tables: the folder of the tables; created if missing.
-        table_format: plain Parquet files, or Delta tables, which need ``fairlane[delta]``.
+        tables: the address of the tables, such as a folder or ``delta:s3://bucket/tables``; created if missing.
         on_trimmed: refuse a journal of which events are missing that were not missing before, or go on without them.
         new_epoch: accept another journal in place of the one in the tables.
         tell: called with a line of text at each step.
 
     Raises:
-        InvalidArgument: the journal does not exist, or the tables have another format.
+        InvalidArgument: the journal does not exist, the address is not valid, or the tables have another format.
         JournalMismatch: it is another journal than the one in the tables.
         JournalTrimmed: events of the journal are missing.
-        StoreLocked: another run is in progress.
+        StoreLocked: another run is in progress, or was committed meanwhile.
         StoreFailed: a file cannot be written.
         StoreCorrupt: the manifest or a segment cannot be read.
     """
-    folder = Path(tables).absolute()
-    with locked(folder):
-        shelf = _shelf(folder, table_format)
-        before = carry_out(folder, shelf) or Manifest(format=table_format)
-        if before.format != table_format:
-            raise InvalidArgument(
-                f"The tables in {folder} have the format {before.format}, not {table_format}. "
-                "Use the same format, or another folder."
-            )
-        clear_staged(folder)
+    lakehouse = Lakehouse(parse_address(tables))
+    with lakehouse.locked():
+        before = lakehouse.finish(load_manifest(lakehouse) or Manifest(format=lakehouse.address.format))
+        lakehouse.clear()
         journals = accepted(before.journals, source.journals(), new_epoch=new_epoch)
         segments = source.new(journals)
         if not segments:
             return _report(before, segments, events=0, first_day=None)
         if on_trimmed == "fail":
             check_gaps(before.gaps, before.with_journals(_with_segments(journals, segments)).gaps)
-        run = _Run(spark, folder, shelf, before, tell)
-        after, first_day = run.make(source, segments, journals)
-        carry_out(folder, shelf)
+        after, first_day = _Run(spark, lakehouse, before, tell).make(source, segments, journals)
         source.done(after.journals)
         return _report(after, segments, events=after.events - before.events, first_day=first_day)
-
-
-def _shelf(folder: Path, table_format: Format) -> Shelf:
-    if table_format == "parquet":
-        return PlainTables(folder)
-    from fairlane.spark.pipeline.delta import DeltaTables  # noqa: PLC0415 - only who wants Delta needs the extra
-
-    return DeltaTables(folder)
 
 
 def _report(manifest: Manifest, segments: Sequence[Segment], *, events: int, first_day: date | None) -> RunReport:
@@ -167,40 +148,40 @@ def _with_segments(journals: Sequence[JournalCoverage], segments: Sequence[Segme
 
 
 class _Run:
-    """One run: what it stages and decides."""
+    """One run: what it writes and commits."""
 
-    def __init__(self, spark: SparkSession, folder: Path, shelf: Shelf, before: Manifest, tell: Tell) -> None:
-        self._spark, self._folder, self._shelf, self._before, self._tell = spark, folder, shelf, before, tell
+    def __init__(self, spark: SparkSession, lakehouse: Lakehouse, before: Manifest, tell: Tell) -> None:
+        self._spark, self._lakehouse, self._before, self._tell = spark, lakehouse, before, tell
         self._number = before.run + 1
-        self._root = staged(folder, self._number)
+        self._tables = TableFiles(spark, lakehouse)
+        self._written: dict[str, list[DataFile]] = {}
 
     def make(
         self, source: Source, segments: Sequence[Segment], journals: Sequence[JournalCoverage]
     ) -> tuple[Manifest, date | None]:
-        """Stage everything, decide it, and return what is remembered then and the first day that changes, if any."""
-        before = self._before
+        """Write everything, commit it, and return what is remembered then and the first day that changes, if any."""
+        before, known = self._before, self._lakehouse.files(EVENTS.name)
         with self._step(f"taking in {len(segments)} segment{'' if len(segments) == 1 else 's'}"):
-            intake = take_in(self._spark, source, segments, shelf=self._shelf, root=self._root)
+            intake = take_in(self._spark, source, segments, tables=self._tables, known=known)
         days = tuple(sorted({*before.days, *intake.days}))
         horizon_ms = max(before.horizon_ms, intake.last_ms)
         after = msgspec.structs.replace(
             before,
-            run=self._number,
             days=days,
             carried=days[-CARRIED_MAX:],
             horizon_ms=horizon_ms,
             events=before.events + intake.events,
         ).with_journals([each.plus(intake.covered.get(each.journal_id, ())) for each in journals])
         if not intake.days:  # they hold nothing but what the broker wrote down for itself
-            write_manifest(self._folder, after)
-            return after, None
+            return self._lakehouse.commit(after, {}, {}), None
         first_day, carried_from = _reach(before, [*intake.days, *_regapped(before, after)])
-        self._build(after, intake, Days(first_day, horizon_ms), carried_from)
-        decide(self._folder, after, Swap(run=self._number, first_day=first_day, compacted=intake.compacted))
-        return after, first_day
+        self._build(after, self._events(known, intake, first_day, carried_from), Days(first_day, horizon_ms))
+        changes = {name: self._replaced(name, files, first_day, after) for name, files in self._written.items()}
+        with self._step("committing"):
+            done = self._lakehouse.commit(after, self._tables.shapes, {**changes, EVENTS.name: intake.change})
+        return done, first_day
 
-    def _build(self, after: Manifest, intake: Intake, span: Days, carried_from: date | None) -> None:
-        events = self._events(after, intake, span.first_day, carried_from)
+    def _build(self, after: Manifest, events: DataFrame, span: Days) -> None:
         carry = [day for day in after.carried if day >= span.first_day]
         newest_day = datetime.fromtimestamp(span.horizon_ms // 1000, UTC).date()
 
@@ -214,25 +195,38 @@ class _Run:
         build(events, span, newest_day=newest_day, carry=carry, ended=ended, groups=groups, write=write)
         write(GAPS.name, gaps(self._spark, after.gaps))
 
-    def _events(self, after: Manifest, intake: Intake, first_day: date, carried_from: date | None) -> DataFrame:
+    def _events(
+        self, known: Sequence[DataFile], intake: Intake, first_day: date, carried_from: date | None
+    ) -> DataFrame:
         """Return the events of all days from the first on, and what the day before them carried on."""
-        files: list[Path] = []
-        for day in after.days[bisect_left(after.days, first_day) :]:
-            name = Path(f"day={day}")
-            if day not in intake.compacted:
-                files += self._shelf.events(day)
-            files += (self._root / "events" / name).glob("[!._]*.parquet")
-        if carried_from is not None:
-            files += (self._folder / CARRIED / f"day={carried_from}").glob("[!._]*.parquet")
-        return events(self._spark.read.schema(JOURNAL_SCHEMA).parquet(*map(str, sorted(files))))
+        old = [file for file in known if file.partition["day"] >= str(first_day)]
+        found = events(self._tables.read_written(EVENTS.name, intake.change.adds, JOURNAL_SCHEMA))
+        if old:
+            found = found.unionByName(events(self._tables.read(EVENTS.name, old, JOURNAL_SCHEMA)))
+        if carried_from is None:
+            return found
+        ends = [file for file in self._lakehouse.files(CARRIED) if file.partition["day"] == str(carried_from)]
+        return found.unionByName(events(self._tables.read(CARRIED, ends, JOURNAL_SCHEMA))) if ends else found
 
     def _write(self, name: str, frame: DataFrame) -> DataFrame:
-        root = str(self._root / name)
-        partitions = TABLES[name].partitions if name in TABLES else ("day",)
-        frame.write.partitionBy(*partitions).parquet(root)
-        if name not in TABLES:
-            return frame
-        return self._spark.read.schema(TABLES[name].schema).parquet(root)
+        files = self._written[name] = self._tables.write(name, few_files(frame, "day"))
+        return self._tables.read_written(name, files, TABLES[name].schema) if name in TABLES else frame
+
+    def _replaced(self, name: str, files: Sequence[DataFile], first_day: date, after: Manifest) -> TableChange:
+        """Return what a run changes in a table: all days from the first on.
+
+        Open messages are only in the partition of the newest day, and of what days carry over only the latest is kept.
+        """
+        kept = {str(day) for day in after.carried} if name == CARRIED else None
+        gone = [
+            file.partition
+            for file in self._lakehouse.files(name)
+            if file.partition["day"] >= str(first_day)
+            or file.partition.get("is_open") == "true"
+            or (kept is not None and file.partition["day"] not in kept)
+        ]
+        replaces = {tuple(partition.items()): partition for partition in gone}
+        return TableChange(adds=tuple(files), replaces=tuple(replaces.values()))
 
     @contextmanager
     def _step(self, what: str) -> Iterator[None]:

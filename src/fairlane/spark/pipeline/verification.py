@@ -25,14 +25,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fairlane.errors import InvalidArgument
+from fairlane.lakehouse import TablesAddress
 from fairlane.model.limits import KEYS_SHOWN_MAX
 from fairlane.model.message import key_text
 from fairlane.model.names import is_dlq
 from fairlane.model.partitions import MARK
 from fairlane.model.views import QueueView
-from fairlane.spark.pipeline.folder import read_table
 from fairlane.spark.pipeline.journals import Gap
 from fairlane.spark.pipeline.manifest import read_manifest
+from fairlane.spark.pipeline.table_files import read_table
 from fairlane.spark.pipeline.tail import JournalTail, MessageCounts, Place
 from fairlane.verbs.methods.complete import AllVerbs
 
@@ -82,26 +83,28 @@ class Verification:
         return not self.mismatches and not self.gaps
 
 
-def verify(spark: SparkSession, broker: AllVerbs[Any], tables: Path | str, *, queue: str | None = None) -> Verification:
-    """Compare the tables in a folder with a broker.
+def verify(
+    spark: SparkSession, broker: AllVerbs[Any], tables: str | Path | TablesAddress, *, queue: str | None = None
+) -> Verification:
+    """Compare tables with a broker.
 
     Args:
         spark: the session.
         broker: the broker, or a client of its server.
-        tables: the folder of the tables.
+        tables: the address of the tables.
         queue: in a cluster, a queue of the group whose journal the tables are made from.
 
     Raises:
         InvalidArgument: there are no tables, they are of several journals, or too far behind.
         JournalTrimmed: the broker no longer has the events that the tables lack.
     """
-    manifest = read_manifest(Path(tables).absolute())
+    manifest = read_manifest(tables)
     journals = [] if manifest is None else [journal for journal in manifest.journals if not journal.is_ended]
     if manifest is None or not journals:
-        raise InvalidArgument(f"Folder {tables} has no tables. Create them with 'fairlane pipeline run'.")
+        raise InvalidArgument(f"There are no tables at {tables}. Create them with 'fairlane pipeline run'.")
     if len(journals) > 1:
         raise InvalidArgument(
-            f"The tables in {tables} are of {len(journals)} journals; only tables of one can be verified. "
+            f"The tables at {tables} are of {len(journals)} journals; only tables of one can be verified. "
             "Build tables of one group with 'fairlane pipeline run --queue'."
         )
     position = journals[0].reached

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from fairlane.spark.tables.attempts import DONE, MESSAGE, STORY, TOLD_IN
 from fairlane.spark.tables.schemas import EVENTS
-from fairlane.spark.tables.table import day_of, id_of
+from fairlane.spark.tables.table import day_of, id_of, without_twins
 from fairlane.spark.tables.weights import TOLD, told_weights
 
 SETTINGS = ("queue_set", "queue_removed", "queue_paused", "config_set", TOLD)
@@ -20,7 +20,7 @@ SETTINGS = ("queue_set", "queue_removed", "queue_paused", "config_set", TOLD)
 _CARRIED = (*TOLD_IN, "policy_json", "name", "value", "is_paused", "day")
 """The columns that later days need."""
 
-JOURNAL_SCHEMA = StructType([field for field in EVENTS.schema if field.name != "day"])
+JOURNAL_SCHEMA = StructType([field for field in without_twins(EVENTS.schema) if field.name != "day"])
 """The columns that are read from the journal's files. A column that an older file lacks is null."""
 
 

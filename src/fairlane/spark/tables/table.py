@@ -18,12 +18,14 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from fairlane.model.partitions import MARK
 
 TEXT, LONG, INT, REAL, FLAG, DATE = StringType(), LongType(), IntegerType(), DoubleType(), BooleanType(), DateType()
 TEXTS = ArrayType(StringType())
+TIME = TimestampType()
 HISTOGRAM = ArrayType(StructType([StructField("bucket", INT), StructField("count", LONG)]))
 """A histogram of whole numbers, as ``fairlane.spark.tables.histogram`` makes it."""
 
@@ -34,6 +36,17 @@ _MARK = (
     FLAG,
     "whether the journal is complete on this day; if not, the table `gaps` tells what is missing",
 )
+
+INSTANTS = frozenset(
+    f"{name}_ms"
+    for name in (
+        *("at", "due", "deadline", "expires", "enqueued", "first_leased", "last_leased", "done", "redriven"),
+        *("hour", "window", "from", "until", "first_seen", "last_seen", "begun", "ready", "leased", "end"),
+    )
+)
+"""The columns that are instants. The other columns that end in ``_ms`` are durations."""
+TWIN_OF = "twin_of"
+"""The metadata of a column that is the same instant as another one, as a TIMESTAMP: the name of the other one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +67,35 @@ class TableDefinition:
 
 
 def columns(*told: tuple[str, DataType, str], is_marked: bool = True) -> StructType:
-    """Return a schema of names, types and meanings, with the mark of incomplete days before the folders."""
+    """Return a schema of names, types and meanings, with the mark of incomplete days before the folders.
+
+    Next to each instant in milliseconds is a TIMESTAMP.
+    """
     names = [name for name, _, _ in told]
     at = min(names.index(name) for name in ("is_open", "day") if name in names)
-    marked = (*told[:at], _MARK, *told[at:]) if is_marked else told
-    return StructType([StructField(name, kind, metadata={"comment": meaning}) for name, kind, meaning in marked])
+    fields = []
+    for name, kind, meaning in (*told[:at], _MARK, *told[at:]) if is_marked else told:
+        fields.append(StructField(name, kind, metadata={"comment": meaning}))
+        if name in INSTANTS:
+            fields.append(StructField(twin(name), TIME, metadata={"comment": f"{name} as a TIMESTAMP", TWIN_OF: name}))
+    return StructType(fields)
+
+
+def twin(name: str) -> str:
+    """Return the name of the TIMESTAMP next to an instant in milliseconds."""
+    return "at" if name == "at_ms" else f"{name.removesuffix('_ms')}_at"
+
+
+def without_twins(schema: StructType) -> StructType:
+    """Return a schema without the TIMESTAMPs."""
+    return StructType([field for field in schema if TWIN_OF not in field.metadata])
+
+
+def value_of(field: StructField) -> Expression:
+    """Return the value of a column of a table; a TIMESTAMP is made from the milliseconds next to it."""
+    instant = field.metadata.get(TWIN_OF)
+    value = F.col(field.name) if instant is None else F.timestamp_millis(F.col(instant))
+    return value.cast(field.dataType).alias(field.name, metadata=field.metadata)
 
 
 def shaped(frame: DataFrame, table: TableDefinition) -> DataFrame:
@@ -67,7 +104,7 @@ def shaped(frame: DataFrame, table: TableDefinition) -> DataFrame:
     Rows are complete unless the frame says otherwise: a run knows of gaps, and marks the days that they concern.
     """
     marked = frame if IS_COMPLETE in frame.columns else frame.withColumn(IS_COMPLETE, F.lit(col=True))
-    return marked.select(*[F.col(field.name).cast(field.dataType).alias(field.name) for field in table.schema])
+    return marked.select(*[value_of(field) for field in table.schema])
 
 
 def whole_queue(queue: Expression | str) -> Expression:

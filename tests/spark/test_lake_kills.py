@@ -1,0 +1,79 @@
+"""Drivers that are killed at random steps of a run, on an object store: nothing is lost, nothing doubled."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairlane.lakehouse import open_tables
+from tests.kit.lakehouse import STORES, address_at
+from tests.kit.servers.stores import S3Server
+from tests.spark.table_rows import DAY, Event, enqueued, event, of
+from tests.spark.test_pipeline import write_segment
+from tests.system.server_process import ROOT
+
+STEPS = 60
+"""About how many steps a run has; a driver that has fewer is not killed."""
+
+
+def drive(journal: Path, tables: str, *, fatal: int | None = None) -> bool:
+    """Run a driver in a process group of its own; return whether it was killed."""
+    command = [sys.executable, "-m", "tests.spark.lake_driver", str(journal), tables]
+    command += [] if fatal is None else [str(fatal)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, start_new_session=True, check=False)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr[-3_000:]
+    return done.returncode != 0
+
+
+def batch(number: int) -> list[Event]:
+    """Return the events of a segment, half a day after the one before: two messages, one of them acknowledged."""
+    first, at = 10 * number, number * DAY // 2
+    return [
+        event("queue_set", first + 1, at, queue="mail", policy_json="{}"),
+        enqueued(first + 2, at + 10, "acme"),
+        enqueued(first + 3, at + 20, "beta"),
+        of("leased", first + 4, at + 500, first + 2),
+        of("acked", first + 5, at + 900, first + 2, cost=3),
+    ]
+
+
+def rampage(place: str, folder: Path, s3: S3Server, *, kills: int, seed: int) -> int:
+    """Kill so many drivers while the journal grows, let the last one finish, compare, and return how many died."""
+    chance, journal, tables = random.Random(seed), folder / "journal", address_at(place, folder, lambda: s3)
+    rows: list[Event] = []
+    killed = 0
+    for number in range(kills):
+        rows += batch(number)
+        write_segment(journal, batch(number))
+        killed += drive(journal, tables, fatal=chance.randint(1, STEPS))
+    assert not drive(journal, tables)
+    found = open_tables(tables)
+    assert sorted(found.dataset("events").to_table()["sequence"].to_pylist()) == [row["sequence"] for row in rows]
+    usage = found.dataset("tenant_usage").to_table(columns=["top_key", "enqueued", "acked", "cost_true"]).to_pylist()
+    for tenant, acked in (("acme", kills), ("beta", 0)):
+        sums = [sum(row[name] for row in usage if row["top_key"] == tenant) for name in ("enqueued", "acked")]
+        assert sums == [kills, acked]
+    assert sum(row["cost_true"] or 0 for row in usage) == 3 * kills
+    messages = found.dataset("messages").to_table(columns=["message_id", "is_open"]).to_pylist()
+    assert len({row["message_id"] for row in messages}) == len(messages) == 2 * kills
+    assert sum(row["is_open"] for row in messages) == kills
+    return killed
+
+
+@pytest.mark.parametrize("place", STORES)
+def test_a_killed_driver_loses_and_doubles_nothing(place: str, s3: S3Server, tmp_path: Path) -> None:
+    """Two drivers run into a random end, the third finishes, and every event and message is there once."""
+    assert rampage(place, tmp_path, s3, kills=2, seed=2) > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("place", STORES)
+def test_twenty_killed_drivers_lose_and_double_nothing(place: str, s3: S3Server, tmp_path: Path) -> None:
+    """The same with twenty drivers."""
+    assert rampage(place, tmp_path, s3, kills=20, seed=1) > 10
