@@ -1,16 +1,17 @@
-"""The commands ``pipeline run`` and ``pipeline status``. Spark is imported only when it is needed."""
+"""The commands ``pipeline run``, ``rebuild`` and ``status``. Spark is imported only when it is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, require_spark, server_address_of
+from fairlane.cli.data.spark import MASTER, on_spark, own_spark, require_spark, server_address_of
 from fairlane.cli.formatting import instant
 from fairlane.cli.interaction import stoppable
 from fairlane.cli.output import Table
@@ -19,16 +20,33 @@ from fairlane.cli.session import Session, pass_session
 from fairlane.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from fairlane.spark.pipeline import Manifest, RunReport
     from fairlane.spark.pipeline.journals import Gap
     from fairlane.spark.pipeline.source import Source
+    from fairlane.spark.source.server_address import ServerAddress
 
+_PORT_MAX = 65_535
+DAY = click.DateTime(formats=["%Y-%m-%d"])
+MEMORY = click.option(
+    "--memory", default="2g", show_default=True, help="Memory for Spark on this machine, unless configured."
+)
 TABLES = click.option("--tables", type=FOLDER, required=True, metavar="FOLDER", help="The folder of the tables.")
 
 
 @click.group(name="pipeline")
 def pipeline_command() -> None:
     """Turn the journal into tables with Spark: usage, waits, fairness, failures."""
+
+
+def _host_and_port(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > _PORT_MAX:
+        raise click.BadParameter(f"Invalid address {text!r}; write a host and a port, such as 127.0.0.1:9464.")
+    return host.strip("[]"), int(port)
 
 
 @pipeline_command.command(name="run")
@@ -53,40 +71,90 @@ def pipeline_command() -> None:
     show_default=True,
     help="What to do if events of the journal are missing: stop, or record the gap and go on.",
 )
+@click.option("--stream", "is_stream", is_flag=True, help="Read one server's journal with Structured Streaming.")
 @click.option("--new-epoch", is_flag=True, help="Accept another journal in place of the one in the tables.")
-@click.option("--memory", default="2g", show_default=True, help="Memory for Spark on this machine.")
+@MEMORY
+@click.option(
+    "--metrics-listen",
+    callback=_host_and_port,
+    metavar="HOST:PORT",
+    help="Serve Prometheus metrics of the runs at this address.",
+)
 @MASTER
 @pass_session
 def run_command(session: Session, /, *, journal: Path | None, tables: Path, **options: Any) -> None:  # noqa: ANN401 - click's
     """Update the tables from the journal, again and again until interrupted.
 
-    It can be killed at any time and started again: the tables are then those before a run or those after it.
+    It can be killed at any time and started again: the tables are then those before a run or those after it. Without
+    --once it goes on when the server restarts or a run fails, and says on standard error what it waits for.
     """
     require_spark()
-    from fairlane.spark.pipeline import CONF, JournalFolder, live_source, run_pipeline
+    from fairlane.spark.pipeline import CONF
 
     if journal is not None and options["queue"] is not None:
         raise click.UsageError("--queue selects a journal in a cluster; it cannot be combined with --journal.")
-    source: Source = (
-        live_source(server_address_of(session), reader=options["reader"], queue=options["queue"])
-        if journal is None
-        else JournalFolder(journal)
-    )
-    with stoppable():
-        spark = begin_spark(options["master"], conf={**CONF, "spark.driver.memory": options["memory"]})
+    origin = server_address_of(session) if journal is None else journal
+    defaults = {**CONF, "spark.driver.memory": options["memory"]}
+    with stoppable(), own_spark(options["master"], defaults=defaults) as spark:
+        run = _runs(spark, origin, tables, options)
+        if options["once"]:
+            done = run()
+            session.answer(done, _words(done, tables))
+        else:
+            _follow(session, run, tables, options)
+
+
+def _runs(
+    spark: SparkSession, origin: ServerAddress | Path, tables: Path, options: dict[str, Any]
+) -> Callable[[], RunReport]:
+    """Return a function that runs the pipeline once."""
+    from fairlane.spark.pipeline import JournalFolder, live_source, run_pipeline
+
+    source: Source | None = None
+    is_new_epoch = options["new_epoch"]
+
+    def run() -> RunReport:
+        nonlocal source, is_new_epoch
+        if isinstance(origin, Path):
+            source = JournalFolder(origin)
+        elif source is None:  # only a server that answers says what it is
+            source = live_source(origin, reader=options["reader"], queue=options["queue"])
         how = {name: options[name] for name in ("table_format", "on_trimmed")}
-        run, is_new = partial(run_pipeline, spark, source, tables, **how, tell=_tell), options["new_epoch"]
-        try:
-            while True:
-                done = on_spark(spark, partial(run, new_epoch=is_new))
-                is_new = False  # it was declared for the journal of the first run, not for any that follows
-                if done.segments or options["once"]:
-                    session.answer(done, _words(done, tables))
-                if options["once"]:
-                    return
-                Event().wait(options["interval"] / 1000)
-        finally:
-            spark.stop()
+        update = partial(run_pipeline, tables=tables, **how, tell=_tell, new_epoch=is_new_epoch)
+        work = partial(_stream, update, tables) if options["is_stream"] else update
+        done = on_spark(spark, partial(work, spark, source))
+        is_new_epoch = False  # it was declared for the journal of the first run, not for any that follows
+        return done
+
+    return run
+
+
+def _stream(
+    update: Callable[[SparkSession, Source], RunReport], tables: Path, spark: SparkSession, source: Source
+) -> RunReport:
+    from fairlane.spark.pipeline import LiveJournal
+    from fairlane.spark.pipeline.stream import stream_pipeline
+
+    if not isinstance(source, LiveJournal):
+        raise InvalidArgument(
+            "--stream reads the journal of one server. Leave out --journal; in a cluster, pass --queue."
+        )
+    return stream_pipeline(spark, source, tables, run=update) or update(spark, source)
+
+
+def _follow(session: Session, run: Callable[[], RunReport], tables: Path, options: dict[str, Any]) -> None:
+    from fairlane.assembly import SystemClock
+    from fairlane.spark.pace import SystemPace
+    from fairlane.spark.pipeline.follower import follow
+    from fairlane.spark.pipeline.metrics import PipelineMetrics, served
+
+    metrics, listen = PipelineMetrics(SystemClock().now_ms), options["metrics_listen"]
+    with nullcontext() if listen is None else served(metrics, *listen) as port:
+        if port is not None:
+            _tell(f"Metrics: http://{listen[0]}:{port}/metrics")
+        interval_s = options["interval"] / 1000
+        for done in follow(run, interval_s=interval_s, pace=SystemPace(), metrics=metrics, tell=_tell):
+            session.answer(done, _words(done, tables))
 
 
 def _tell(line: str) -> None:
@@ -94,7 +162,7 @@ def _tell(line: str) -> None:
 
 
 def _words(done: RunReport, tables: Path) -> str:
-    if not done.segments:
+    if done.is_idle:
         return f"{tables} is up to date."
     gaps = f" INCOMPLETE: {_missing(done.gaps)}; see the table gaps." if done.gaps else ""
     return f"Run {done.run}: {done.events} events, {tables} updated from {done.first_day} to {done.newest_day}.{gaps}"
@@ -116,6 +184,27 @@ def _journals(manifest: Manifest) -> Iterator[list[str]]:
         since, until = ("?" if at_ms is None else instant(at_ms) for at_ms in (gap.from_ms, gap.until_ms))
         span = f"{gap.from_sequence} to {gap.until_sequence}, between {since} and {until}"
         yield ["missing", f"{gap.journal_id} sequences {span}"]
+
+
+@pipeline_command.command(name="rebuild")
+@TABLES
+@click.option("--from", "first", type=DAY, required=True, metavar="YYYY-MM-DD", help="The first day, in UTC.")
+@click.option("--to", "last", type=DAY, metavar="YYYY-MM-DD", help="The last day, in UTC. Default: the newest.")
+@MEMORY
+@MASTER
+@pass_session
+def rebuild_command(
+    session: Session, *, tables: Path, first: datetime, last: datetime | None, memory: str, master: str | None
+) -> None:
+    """Compute days of the tables again, from the events in them; the journal is not needed."""
+    require_spark()
+    from fairlane.spark.pipeline import CONF, rebuild_tables
+
+    last_day = None if last is None else last.date()
+    with stoppable(), own_spark(master, defaults={**CONF, "spark.driver.memory": memory}) as spark:
+        rebuild = partial(rebuild_tables, spark, tables, first_day=first.date(), last_day=last_day, tell=_tell)
+        done = on_spark(spark, rebuild)
+    session.answer(done, f"Run {done.run}: {tables} rebuilt from {done.first_day} to {last_day or done.newest_day}.")
 
 
 @pipeline_command.command(name="status")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from functools import partial
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -20,6 +21,7 @@ from fairlane.spark.tables.noisy_neighbours import noisy_neighbours
 from fairlane.spark.tables.starvation import starvation
 from fairlane.spark.tables.turns import WINDOW_LENGTH_MS, Days, pieces, windows
 from fairlane.spark.tables.weights import with_weights
+from fairlane.spark.threads import run_together
 
 BROADCAST_MAX = 200_000
 """The maximum number of open messages that is broadcast to each task."""
@@ -38,7 +40,7 @@ def build(
     ended: Mapping[str, int] | None = None,
     groups: Mapping[str, str] | None = None,
 ) -> None:
-    """Build all tables but ``events``.
+    """Build all tables but ``events``. Tables that don't depend on each other are built at the same time.
 
     Args:
         events: those of the days, and what was carried over from before.
@@ -51,13 +53,20 @@ def build(
     """
     tried = attempts(events, ended=ended).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        write("messages", messages(tried, newest_day=newest_day, groups=groups))
-        for table in (tenant_usage, latency, throttle_waits, sla, dead_letters):
-            write(table.__name__, table(tried))
-        _carry(events, tried, carry, write)
-        _make_fairness(events, tried, span, write)
+        plain = (tenant_usage, latency, throttle_waits, sla, dead_letters)
+        steps: list[Callable[[], object]] = [
+            lambda: write("messages", messages(tried, newest_day=newest_day, groups=groups)),
+            lambda: _make_fairness(events, tried, span, write),
+            lambda: _carry(events, tried, carry, write),
+            *[partial(_write_plain, table, tried, write) for table in plain],
+        ]
+        run_together(events.sparkSession, steps)
     finally:
         tried.unpersist()
+
+
+def _write_plain(table: Callable[[DataFrame], DataFrame], tried: DataFrame, write: Write) -> None:
+    write(table.__name__, table(tried))
 
 
 def _carry(events: DataFrame, tried: DataFrame, days: Sequence[date], write: Write) -> None:

@@ -64,12 +64,14 @@ class DeltaTables:
             if len(DeltaTable(where).file_uris()) > FILES_MAX:
                 DeltaTable(where).optimize.compact()
             return
-        replaced = _replaced(table, swap.first_day) if DeltaTable.is_deltatable(where) else None
+        replaced = _replaced(table, swap) if DeltaTable.is_deltatable(where) else None
         write_deltalake(where, rows, mode="overwrite", predicate=replaced, partition_by=folders, commit_properties=mark)
 
 
-def _replaced(table: TableDefinition, first_day: date) -> str:
-    days = f"day >= '{first_day}'"
+def _replaced(table: TableDefinition, swap: Swap) -> str:
+    days = f"day >= '{swap.first_day}'"
+    if swap.last_day is not None:
+        return f"({days} AND day <= '{swap.last_day}')"
     return f"({days} OR is_open = true)" if "is_open" in table.partitions else days
 
 

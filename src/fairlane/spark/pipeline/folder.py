@@ -142,7 +142,10 @@ def is_replaced(table: str, partition: Path, swap: Swap) -> bool:
     """Return whether a run replaces a partition. Open messages are only in the partition of the newest day."""
     if table == "events":
         return day_in(partition) in swap.compacted
-    return day_in(partition) >= swap.first_day or partition.parent.name == "is_open=true"
+    day = day_in(partition)
+    if swap.last_day is not None:
+        return swap.first_day <= day <= swap.last_day
+    return day >= swap.first_day or partition.parent.name == "is_open=true"
 
 
 def _keep_only(partition: Path, prefix: str) -> None:

@@ -59,6 +59,9 @@ class Intake:
     covered: Mapping[str, Sequence[Covered]]
 
 
+NO_INTAKE = Intake(days=(), compacted=(), events=0, last_ms=0, covered={})
+
+
 def take_in(spark: SparkSession, source: Source, segments: Sequence[Segment], *, shelf: Shelf, root: Path) -> Intake:
     """Stage the events of new segments. Raises StoreCorrupt if a segment can't be read."""
     into = root / EVENTS.name

@@ -24,11 +24,13 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         run: its number.
         first_day: all days from this one on are replaced.
+        last_day: the last day that is replaced; None if there is no later one.
         compacted: the days of ``events`` that are replaced rather than added to.
     """
 
     run: int
     first_day: date
+    last_day: date | None = None
     compacted: tuple[date, ...] = ()
 
 
@@ -45,6 +47,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         carried: the days whose end is kept, in order: days after these can be rebuilt.
         horizon_ms: the instant of the latest event.
         events: how many events there are.
+        versions: the version of each table.
         swap: the last run, if its files are not all in place yet.
     """
 
@@ -57,6 +60,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     carried: tuple[date, ...] = ()
     horizon_ms: int = 0
     events: int = 0
+    versions: dict[str, int] = {}
     swap: Swap | None = None
 
     def with_journals(self, journals: Sequence[JournalCoverage]) -> Manifest:

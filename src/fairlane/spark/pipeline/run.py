@@ -28,14 +28,15 @@ from fairlane.errors import InvalidArgument
 from fairlane.spark.pipeline.build import build
 from fairlane.spark.pipeline.folder import CARRIED, PlainTables, Shelf, carry_out, clear_staged, decide, locked, staged
 from fairlane.spark.pipeline.gaps import gaps, marked
-from fairlane.spark.pipeline.intake import Intake, take_in
+from fairlane.spark.pipeline.intake import NO_INTAKE, Intake, take_in
 from fairlane.spark.pipeline.journals import Covered, Gap, JournalCoverage, accepted, changed_gaps, check_gaps
-from fairlane.spark.pipeline.manifest import Format, Manifest, Swap, write_manifest
+from fairlane.spark.pipeline.manifest import Format, Manifest, Swap, read_manifest, write_manifest
 from fairlane.spark.pipeline.source import Segment, Source
 from fairlane.spark.tables import TABLES
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
-from fairlane.spark.tables.schemas import GAPS
+from fairlane.spark.tables.schemas import EVENTS, GAPS
 from fairlane.spark.tables.turns import Days
+from fairlane.spark.threads import described
 from fairlane.verbs.journal import OnTrimmed
 
 CARRIED_MAX = 8
@@ -45,7 +46,6 @@ CONF = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.sql.maxConcurrentOutputFileWriters": "32",
-    "spark.sql.shuffle.partitions": "8",
 }
 """Recommended settings of a session for the pipeline.
 
@@ -66,6 +66,7 @@ class RunReport:
         events: how many events they brought.
         first_day: the first day that was rebuilt, if any.
         newest_day: the newest day there is, if any.
+        horizon_ms: the instant of the newest event in the tables.
         gaps: what is missing of the journals.
         journals: how far each journal is in the tables.
     """
@@ -75,8 +76,14 @@ class RunReport:
     events: int
     first_day: date | None
     newest_day: date | None
+    horizon_ms: int
     gaps: tuple[Gap, ...]
     journals: tuple[JournalCoverage, ...]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there was nothing to do."""
+        return not self.segments and self.first_day is None
 
 
 def run_pipeline(
@@ -122,7 +129,7 @@ def run_pipeline(
         clear_staged(folder)
         journals = accepted(before.journals, source.journals(), new_epoch=new_epoch)
         segments = source.new(journals)
-        if not segments:
+        if not segments and not stale(before):
             return _report(before, segments, events=0, first_day=None)
         if on_trimmed == "fail":
             check_gaps(before.gaps, before.with_journals(_with_segments(journals, segments)).gaps)
@@ -131,6 +138,53 @@ def run_pipeline(
         carry_out(folder, shelf)
         source.done(after.journals)
         return _report(after, segments, events=after.events - before.events, first_day=first_day)
+
+
+def rebuild_tables(
+    spark: SparkSession,
+    tables: Path | str,
+    *,
+    first_day: date,
+    last_day: date | None = None,
+    tell: Tell = lambda _line: None,
+) -> RunReport:
+    """Compute days of all tables again, from the table ``events``, and return what was done.
+
+    Use it after a release that computes something differently. The journal is not needed. Days before the first are
+    read too if it is unknown what they left open; then they are rebuilt as well.
+
+    Args:
+        spark: the session.
+        tables: the folder of the tables.
+        first_day: the first day to rebuild.
+        last_day: the last day to rebuild; all that follow by default.
+        tell: called with a line of text at each step.
+
+    Raises:
+        InvalidArgument: there are no tables, or they have none of these days.
+        StoreLocked: another run is in progress.
+    """
+    folder = Path(tables).absolute()
+    known = read_manifest(folder)
+    if known is None:
+        raise InvalidArgument(f"Folder {folder} has no tables. Create them with 'fairlane pipeline run'.")
+    with locked(folder):
+        shelf = _shelf(folder, known.format)
+        before = carry_out(folder, shelf) or known
+        clear_staged(folder)
+        if not any(first_day <= day and (last_day is None or day <= last_day) for day in before.days):
+            raise InvalidArgument(f"The tables have no day from {first_day} to {last_day or 'the newest'}.")
+        after, first = _Run(spark, folder, shelf, before, tell).rebuild(first_day, last_day)
+        carry_out(folder, shelf)
+        return _report(after, (), events=0, first_day=first)
+
+
+def stale(manifest: Manifest) -> list[str]:
+    """Return the tables that another release computed differently. The events are the journal's, whatever computes."""
+    if not manifest.days:
+        return []
+    versions = {name: table.version for name, table in TABLES.items() if name != EVENTS.name}
+    return [name for name, version in versions.items() if manifest.versions.get(name) != version]
 
 
 def _shelf(folder: Path, table_format: Format) -> Shelf:
@@ -148,6 +202,7 @@ def _report(manifest: Manifest, segments: Sequence[Segment], *, events: int, fir
         events=events,
         first_day=first_day,
         newest_day=manifest.days[-1] if manifest.days else None,
+        horizon_ms=manifest.horizon_ms,
         gaps=manifest.gaps,
         journals=manifest.journals,
     )
@@ -178,9 +233,10 @@ class _Run:
         self, source: Source, segments: Sequence[Segment], journals: Sequence[JournalCoverage]
     ) -> tuple[Manifest, date | None]:
         """Stage everything, decide it, and return what is remembered then and the first day that changes, if any."""
-        before = self._before
-        with self._step(f"taking in {len(segments)} segment{'' if len(segments) == 1 else 's'}"):
-            intake = take_in(self._spark, source, segments, shelf=self._shelf, root=self._root)
+        before, intake = self._before, NO_INTAKE
+        if segments:
+            with self._step(f"taking in {len(segments)} segment{'' if len(segments) == 1 else 's'}"):
+                intake = take_in(self._spark, source, segments, shelf=self._shelf, root=self._root)
         days = tuple(sorted({*before.days, *intake.days}))
         horizon_ms = max(before.horizon_ms, intake.last_ms)
         after = msgspec.structs.replace(
@@ -191,22 +247,51 @@ class _Run:
             horizon_ms=horizon_ms,
             events=before.events + intake.events,
         ).with_journals([each.plus(intake.covered.get(each.journal_id, ())) for each in journals])
-        if not intake.days:  # they hold nothing but what the broker wrote down for itself
+        old = stale(before)
+        if not intake.days and not old:  # they hold nothing but what the broker wrote down for itself
             write_manifest(self._folder, after)
             return after, None
-        first_day, carried_from = _reach(before, [*intake.days, *_regapped(before, after)])
-        self._build(after, intake, Days(first_day, horizon_ms), carried_from)
-        decide(self._folder, after, Swap(run=self._number, first_day=first_day, compacted=intake.compacted))
+        if old:
+            self._tell(f"run {self._number}: rebuilding all days, because of another version of {', '.join(old)}")
+        touched = [*intake.days, *_regapped(before, after), *before.days[: bool(old)]]
+        return self._replace(after, intake, *_reach(before, touched))
+
+    def rebuild(self, first_day: date, last_day: date | None) -> tuple[Manifest, date]:
+        """Compute days again, and return what is remembered then and the first day that changes."""
+        before = self._before
+        if last_day is not None and last_day >= before.days[-1]:
+            last_day = None
+        first_day, carried_from = _reach(before, [first_day])
+        after = msgspec.structs.replace(before, run=self._number)
+        return self._replace(after, NO_INTAKE, first_day, carried_from, last_day)
+
+    def _replace(
+        self,
+        after: Manifest,
+        intake: Intake,
+        first_day: date,
+        carried_from: date | None,
+        last_day: date | None = None,
+    ) -> tuple[Manifest, date]:
+        """Stage all tables from a day on, and decide the run."""
+        if first_day <= after.days[0] and last_day is None:
+            versions = {name: table.version for name, table in TABLES.items()}
+            after = msgspec.structs.replace(after, versions=versions)
+        self._build(after, intake, Days(first_day, after.horizon_ms), carried_from, last_day)
+        swap = Swap(run=self._number, first_day=first_day, last_day=last_day, compacted=intake.compacted)
+        decide(self._folder, after, swap)
         return after, first_day
 
-    def _build(self, after: Manifest, intake: Intake, span: Days, carried_from: date | None) -> None:
+    def _build(
+        self, after: Manifest, intake: Intake, span: Days, carried_from: date | None, last_day: date | None
+    ) -> None:
         events = self._events(after, intake, span.first_day, carried_from)
         carry = [day for day in after.carried if day >= span.first_day]
         newest_day = datetime.fromtimestamp(span.horizon_ms // 1000, UTC).date()
 
         def write(name: str, frame: DataFrame) -> DataFrame:
             with self._step(name.removeprefix(".")):
-                of_days = frame.where(F.col("day") >= F.lit(span.first_day))
+                of_days = frame.where(F.col("day").between(F.lit(span.first_day), F.lit(last_day or date.max)))
                 return self._write(name, marked(of_days, TABLES[name], after.gaps) if name in TABLES else of_days)
 
         groups = {each.journal_id: each.group for each in after.journals}
@@ -237,7 +322,8 @@ class _Run:
     @contextmanager
     def _step(self, what: str) -> Iterator[None]:
         began = time.monotonic()
-        yield
+        with described(self._spark, f"Fairlane pipeline, run {self._number}: {what}"):
+            yield
         self._tell(f"run {self._number}: {what}, {time.monotonic() - began:.1f} s")
 
 
