@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -26,7 +27,7 @@ MASTER = click.option(
 def require_spark() -> None:
     """Check that Spark is installed. Raises InvalidArgument if Spark is not installed."""
     try:
-        import fairlane.spark  # noqa: F401 - see above
+        importlib.import_module("fairlane.spark")
     except ImportError as error:
         raise InvalidArgument(
             "This command needs Spark, which is not installed: pip install 'fairlane[spark]'."

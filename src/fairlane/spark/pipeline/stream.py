@@ -8,7 +8,7 @@ Spark's note of its end was lost. Each event counts once, whatever was killed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ import msgspec
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from fairlane.errors import FairlaneError, StoreCorrupt
 from fairlane.spark.pipeline.journals import JournalCoverage, JournalOffer
@@ -70,16 +71,17 @@ class StreamedBatch:
         Raises:
             StoreCorrupt: the tables lack something from before the batch.
         """
-        reached = next(each.reached for each in journals if each.journal_id == self.end.journal_id)
+        reached = next((each.reached for each in journals if each.journal_id == self.end.journal_id), 0)
         if self.start is not None and self.start.journal_id == self.end.journal_id and reached < self.start.sequence:
             raise StoreCorrupt(
                 f"The checkpoint is at {self.start.sequence}, but the tables reach to {reached} only. "
                 "They don't belong together: delete the checkpoint, then the stream continues where the tables end."
             )
-        if self.end.sequence <= reached:
+        found = self.live.new(journals)
+        if not found or self.end.sequence < found[0].covers[0]:
             return []
-        wanted = (reached + 1, self.end.sequence)
-        return [Segment(None, wanted, (wanted,), self.end.journal_id, self.live.queue)]
+        wanted = (found[0].covers[0], self.end.sequence)
+        return [replace(found[0], covers=wanted, wanted=(wanted,))]
 
     def read(self, spark: SparkSession, segments: Sequence[Segment]) -> DataFrame:  # noqa: ARG002 - the frame has its own
         """Return the events of the batch that are wanted."""
@@ -125,6 +127,12 @@ def stream_pipeline(
     with active(spark):
         writer = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
         query = writer.trigger(availableNow=True).start()
+    _finish(query, errors)
+    return reports[-1] if reports else None
+
+
+def _finish(query: StreamingQuery, errors: Sequence[FairlaneError]) -> None:
+    """Wait for the end of a query. Raises an error of ours as it is, where Spark has its text only."""
     try:
         query.awaitTermination()
     except StreamingQueryException:
@@ -133,7 +141,6 @@ def stream_pipeline(
         raise
     finally:
         query.stop()
-    return reports[-1] if reports else None
 
 
 def _options(live: LiveJournal, tables: Path, rows_max: int) -> dict[str, str]:
