@@ -16,6 +16,7 @@ from fairlane.spark.source.server_address import is_of_the_moment
 
 FIRST_WAIT_S: Final = 1.0
 LONGEST_WAIT_S: Final = 60.0
+_DOUBLINGS_MAX: Final = 10
 SPARK_FAILED: Final = "spark_failed"
 """The error code of a failed Spark job in logs and metrics."""
 _CAUSE_LENGTH: Final = 300
@@ -44,7 +45,7 @@ def follow(
             if isinstance(error, FairlaneError) and not may_pass(error):
                 raise
             failures = metrics.fail(code_of(error))
-            wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (failures - 1))
+            wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(failures - 1, _DOUBLINGS_MAX))
             tell(f"Attempt {failures} failed, the next one follows in {wait_s:g} s. {_cause_of(error)}")
             pace.wait(wait_s)
             continue
