@@ -1,11 +1,13 @@
-"""Writes the column tables of the reference pages from the schemas in the source.
+"""Writes the column tables of the reference pages, and the dbt sources, from the schemas in the source.
 
-``docs/reference/journal.md`` gets the columns of events, ``docs/reference/tables.md`` those of the pipeline's tables.
+``docs/reference/journal.md`` gets the columns of events, ``docs/reference/tables.md`` those of the pipeline's tables,
+and ``examples/dbt/models/fairlane.yml`` the tables as sources for dbt.
 With ``--check`` nothing is written, and the exit code is 1 if a page differs from the schemas.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -18,7 +20,19 @@ from fairlane.spark.tables.table import DATE, FLAG, HISTOGRAM, INT, LONG, REAL, 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs" / "reference"
+DBT = ROOT / "examples" / "dbt" / "models" / "fairlane.yml"
+DBT_HEAD = """\
+# The pipeline's tables as sources for dbt, written by tools/sync_tables.py. dbt-duckdb reads them where they are, here
+# in the folder tables/; with another adapter remove the location, and set the database and the schema of the tables.
+version: 2
+sources:
+  - name: fairlane
+    meta:
+      external_location: "read_parquet('tables/{name}/**/*.parquet', hive_partitioning = true)"
+    tables:
+"""
 HEAD = "| column | type | meaning |\n|---|---|---|\n"
 TYPE_NAMES: list[tuple[DataType, str]] = [
     *((TEXT, "string"), (LONG, "int64"), (INT, "int32"), (REAL, "float64"), (FLAG, "bool"), (DATE, "date")),
@@ -42,6 +56,20 @@ def table_columns(name: str) -> str:
     ]
     kept = ["| all columns of the [journal](journal.md#columns) | | as there |"] if name == "events" else []
     return HEAD + "\n".join([*kept, *rows])
+
+
+def dbt_sources() -> str:
+    """Return the pipeline's tables as sources for dbt."""
+    parts = [DBT_HEAD]
+    for table in TABLES.values():
+        parts.append(
+            f"      - name: {table.name}\n        description: {json.dumps(table.meaning)}\n        columns:\n"
+        )
+        parts += [
+            f"          - name: {field.name}\n            description: {json.dumps(field.metadata['comment'])}\n"
+            for field in table.schema
+        ]
+    return "".join(parts)
 
 
 def _type_name(kind: DataType) -> str:
@@ -68,12 +96,13 @@ def pages() -> dict[Path, str]:
     page = tables.read_text()
     for name in TABLES:
         page = synced(page, f"`{name}`", table_columns(name))
-    return {journal: synced(journal.read_text(), "Columns", journal_columns()), tables: page}
+    columns = synced(journal.read_text(), "Columns", journal_columns())
+    return {journal: columns, tables: page, DBT: dbt_sources()}
 
 
 def main() -> int:
     """Write or check the pages."""
-    stale = [path for path, text in pages().items() if path.read_text() != text]
+    stale = [path for path, text in pages().items() if not path.exists() or path.read_text() != text]
     if "--check" not in sys.argv:
         for path, text in pages().items():
             path.write_text(text)

@@ -1,6 +1,6 @@
 """Kills drivers with kill -9 at random moments of a streaming query, starts them again, and counts rows.
 
-``python -m tests.spark.chaos journal|queue|sink [KILLS] [SEED]`` prints what came of it.
+``python -m tests.spark.chaos journal|queue|sink|pipeline [KILLS] [SEED]`` prints what came of it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from fairlane.client import Client
+from fairlane.spark.pipeline.stream import CHECKPOINT
 from tests.spark.chaos_driver import ROWS
 from tests.spark.queues import address, fill, until
 from tests.system.server_process import ROOT, ServerProcess, serving
@@ -102,14 +103,16 @@ def rampage(kind: str, folder: Path, server: ServerProcess, *, kills: int, chanc
 
 def _begun(folder: Path) -> int:
     """Return how many batches have begun: Spark notes each before it runs."""
-    return sum(1 for _ in (folder / "checkpoint" / "offsets").glob("[0-9]*"))
+    checkpoints = (folder / "checkpoint", folder / "tables" / CHECKPOINT)
+    return sum(1 for checkpoint in checkpoints for _ in (checkpoint / "offsets").glob("[0-9]*"))
 
 
 def counted(kind: str, folder: Path, client: Client, sent: list[str], *, kills: int) -> Outcome:
     """Compare what is written with what should be."""
     leased = client.queue("orders").leased
-    if kind.startswith("journal"):
-        seen = Counter(_written(folder, "sequence"))
+    if kind.startswith(("journal", "pipeline")):
+        is_stream = kind.startswith("journal")
+        seen = Counter(_written(folder, "sequence") if is_stream else _in_tables(folder))
         events = client.read_journal(0, count=100_000).events
         reached = max(int(sequence) for sequence in seen)
         expected = {str(event["sequence"]) for event in events if event["sequence"] <= reached}
@@ -134,6 +137,12 @@ def _written(folder: Path, column: str) -> list[str]:
     for name in sorted(set(names)):
         found += map(str, pq.read_table(name, columns=[column]).column(0).to_pylist())
     return found
+
+
+def _in_tables(folder: Path) -> list[str]:
+    """Return the sequences in the table of events."""
+    files = (folder / "tables" / "events").rglob("[!._]*.parquet")
+    return [str(each) for file in files for each in pq.ParquetFile(file).read(["sequence"]).column(0).to_pylist()]
 
 
 def _peeked(client: Client) -> list[str]:

@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from fairlane.spark import spark_session
+from fairlane.spark.pipeline import LiveJournal, run_pipeline
+from fairlane.spark.pipeline.stream import stream_pipeline
+from fairlane.spark.source.server_address import ServerAddress
 
 ROWS = 20_000
 """How many rows the sink is to write."""
@@ -45,6 +49,13 @@ def numbers(spark: SparkSession) -> DataFrame:
     )
 
 
+def pipeline(spark: SparkSession, folder: Path, server: str) -> None:
+    """Fill the tables of the pipeline by streaming, in batches."""
+    live = LiveJournal(ServerAddress(server=server), reader="chaos")
+    update = partial(run_pipeline, tables=folder / "tables")
+    stream_pipeline(spark, live, folder / "tables", run=update, rows_max=4 * _PER_BATCH)
+
+
 def main(kind: str, folder: Path, server: str, master: str) -> None:
     """Run until killed, or until everything that was there is through."""
     conf = {"spark.speculation": "true", "spark.speculation.multiplier": "1.1", "spark.speculation.quantile": "0.5"}
@@ -52,6 +63,11 @@ def main(kind: str, folder: Path, server: str, master: str) -> None:
     if not master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", "spark.ui.enabled": "false"}
     spark = spark_session(f"chaos-{kind}", master=master, conf=conf)
+    if kind == "pipeline":
+        print("running", flush=True)
+        pipeline(spark, folder, server)
+        print("through", flush=True)
+        return
     if kind == "sink":
         writer: Any = numbers(spark).writeStream.format("fairlane").options(server=server, queue="orders")
     else:

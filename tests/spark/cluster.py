@@ -19,7 +19,7 @@ from pathlib import Path
 import pyspark
 
 from fairlane.client import Client
-from fairlane.spark.session import find_java, make_java_home
+from fairlane.spark.java import find_java, make_java_home
 from tests.spark.chaos import Driver, Outcome, counted
 from tests.spark.chaos_driver import ROWS
 from tests.spark.queues import address, fill, until

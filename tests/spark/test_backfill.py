@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from fairlane.client import Client
@@ -75,6 +77,25 @@ def test_every_row_becomes_a_message_at_the_rate(
         view = client.peek("orders", 1, with_body=True)[0]
         number = int(view.headers["number"])  # type: ignore[index] # bodies were asked for
         assert view.fairness_key == f"t{number % 3}"
+
+
+@pytest.mark.parametrize("kind", [threading.Thread, InheritableThread])
+def test_a_backfill_runs_in_a_thread_of_the_user(
+    spark: SparkSession, server: ServerProcess, rows: Rows, tmp_path: Path, kind: type[threading.Thread]
+) -> None:
+    """In a thread that has no session, plain or inheritable, all rows are sent as well."""
+    create(server)
+    told: list[Progress] = []
+    chosen = backfill(server, tmp_path, rows, rate=None)
+
+    def work() -> None:
+        told.extend(run_backfill(spark, lambda: rows.frame(spark), chosen, pace=FakePace()))
+
+    thread = kind(target=work)
+    thread.start()
+    thread.join()
+    assert told[-1:] == [Progress(ROWS, ROWS)]
+    assert len(payloads(server)) == ROWS
 
 
 def test_an_interrupted_backfill_goes_on_and_sends_nothing_twice(

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", ["journal", "queue", "sink"])
+@pytest.mark.parametrize("kind", ["journal", "queue", "sink", "pipeline"])
 def test_a_killed_driver_loses_and_doubles_nothing(kind: str, server: ServerProcess, tmp_path: Path) -> None:
     """Two drivers are killed at random moments; the third finishes, and every row is there once."""
     chance = random.Random(7)

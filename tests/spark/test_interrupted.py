@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from fairlane.spark.interrupts import interruptible
+from fairlane.spark.threads import in_thread, run_together
 from tests.kit.java import lean_environment
 from tests.kit.waiting import PATIENCE_S
 from tests.spark.journals import make_journal
@@ -21,13 +23,7 @@ from tests.spark.queues import until
 from tests.system.server_process import ROOT
 
 INTERRUPTED = 130
-
-
-@pytest.fixture
-def loud(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session that speaks again afterwards."""
-    yield spark
-    spark.sparkContext.setLogLevel("ERROR")
+THEIRS = "theirs"
 
 
 def endless(spark: SparkSession) -> DataFrame:
@@ -42,29 +38,63 @@ def test_what_work_returns_or_raises_is_passed_on(spark: SparkSession) -> None:
         interruptible(spark, lambda: int("no"))
 
 
-def test_an_interrupt_cancels_the_jobs_and_lets_work_tidy_up(loud: SparkSession) -> None:
-    """The work that an interrupt ends can still ask Spark for something before it is gone, and no job is left."""
-    tracker, tidied = loud.sparkContext.statusTracker(), []
+def test_an_interrupt_cancels_its_own_jobs_and_lets_work_tidy_up(spark: SparkSession) -> None:
+    """The work that an interrupt ends can still ask Spark for something, and the job of another thread goes on."""
+    tracker, tidied = spark.sparkContext.statusTracker(), []
+    theirs = threading.Thread(target=in_thread(spark, cancelled_later), args=(spark,))
 
     def work() -> int:
         try:
-            return endless(loud).count()
+            return endless(spark).count()
         finally:
-            tidied.append(loud.range(3).schema.names)
+            tidied.append(spark.range(3).schema.names)
 
     def interrupt() -> None:
-        until(lambda: bool(tracker.getActiveJobsIds()))
+        until(lambda: len(tracker.getActiveJobsIds()) == 2)
         signal.pthread_kill(main, signal.SIGINT)
 
     main = threading.main_thread().ident or 0
     before = signal.getsignal(signal.SIGINT)
+    theirs.start()
+    until(lambda: len(tracker.getActiveJobsIds()) == 1)
+    (other,) = tracker.getActiveJobsIds()
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        interruptible(loud, work)
+        interruptible(spark, work)
     assert tidied == [["id"]]
     assert signal.getsignal(signal.SIGINT) is before
+    until(lambda: tracker.getActiveJobsIds() == [other])
+    spark.sparkContext.cancelJobsWithTag(THEIRS)
+    theirs.join()
+    assert spark.range(4).count() == 4
+
+
+def cancelled_later(spark: SparkSession) -> None:
+    """Run a job of somebody else, until the test cancels it."""
+    spark.sparkContext.addJobTag(THEIRS)
+    with pytest.raises((PySparkException, Py4JJavaError), match="cancelled"):
+        endless(spark).count()
+
+
+def test_steps_run_at_once_and_the_first_error_ends_all(spark: SparkSession) -> None:
+    """Two steps wait for each other, so they run together; when a third fails, the job of a fourth is cancelled."""
+    both, done = threading.Barrier(2, timeout=60), []
+
+    def meet() -> None:
+        both.wait()
+        done.append(spark.range(3).count())
+
+    run_together(spark, [meet, meet])
+    assert done == [3, 3]
+    tracker = spark.sparkContext.statusTracker()
+
+    def fail() -> None:
+        until(lambda: bool(tracker.getActiveJobsIds()))
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        run_together(spark, [lambda: endless(spark).count(), fail])
     until(lambda: not tracker.getActiveJobsIds())
-    assert loud.range(4).count() == 4
 
 
 @pytest.mark.long

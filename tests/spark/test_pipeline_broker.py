@@ -126,3 +126,33 @@ def test_the_journal_of_a_live_server(spark: SparkSession, server: ServerProcess
     assert first.run < second.run
     assert told(read_table(spark, tmp_path / "tables", "messages"), "outcome") == [("acked",)] * 3 + [("waiting",)] * 2
     assert readers["tables"] > 0
+
+
+def test_an_idle_server_causes_no_spark_job(spark: SparkSession, server: ServerProcess, tmp_path: Path) -> None:
+    """The reader that a run moves is not news for the next run, and looking writes nothing to the journal."""
+    place = ServerAddress(server=f"http://{server.address}")
+    source = LiveJournal(place)
+    tracker = spark.sparkContext.statusTracker()
+    with place.client() as client:
+        client.create_queue("jobs")
+        client.enqueue("jobs", b"x")
+        first = run_pipeline(spark, source, tmp_path / "tables")
+        ended, jobs = client.read_journal(0).position, tracker.getJobIdsForGroup(None)
+        for _ in range(3):
+            idle = run_pipeline(spark, source, tmp_path / "tables")
+            assert (idle.segments, idle.run, idle.journals) == (0, first.run, first.journals)
+        assert tracker.getJobIdsForGroup(None) == jobs
+        assert client.read_journal(0).position == ended
+        client.enqueue("jobs", b"y")
+        assert run_pipeline(spark, source, tmp_path / "tables").run == first.run + 1
+
+
+def test_a_server_without_messages_is_idle_too(spark: SparkSession, server: ServerProcess, tmp_path: Path) -> None:
+    """Before anything happens, looking registers the reader once and starts no job."""
+    place = ServerAddress(server=f"http://{server.address}")
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(None)
+    with place.client() as client:
+        for _ in range(3):
+            assert run_pipeline(spark, LiveJournal(place), tmp_path / "tables").segments == 0
+        assert [event["kind"] for event in client.read_journal(0).events].count("reader_set") <= 1
+    assert spark.sparkContext.statusTracker().getJobIdsForGroup(None) == jobs

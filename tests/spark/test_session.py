@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 from fairlane.errors import ExecutorMismatch, JavaNotFound
 from fairlane.spark import spark_session
 from fairlane.spark.executors import check_executors, check_versions, versions
-from fairlane.spark.session import find_java, make_java_home, version_of
+from fairlane.spark.given_settings import given_settings
+from fairlane.spark.java import find_java, make_java_home, version_of
 from tests.kit.waiting import PATIENCE_S
 
 ONE_JOB = """
@@ -26,11 +29,92 @@ print(java, spark.range(10).mapInArrow(lambda batches: batches, "id long").count
 """
 
 
-def test_a_session_is_shared_and_takes_settings(spark: SparkSession) -> None:
-    """A second call has the same session, with what may be changed later."""
-    again = spark_session(conf={"spark.sql.shuffle.partitions": "2"})
-    assert again is spark
-    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+SUBMITTED = """
+import pathlib, sys
+from fairlane.spark import spark_session
+spark = spark_session("ours")
+conf = [spark.conf.get(name) for name in ("spark.sql.session.timeZone", "spark.sql.python.filterPushdown.enabled")]
+facts = [spark.sparkContext.master, spark.sparkContext.appName, *conf, spark.range(10).count()]
+pathlib.Path(sys.argv[1]).write_text(" ".join(map(str, facts)))
+"""
+
+
+def test_an_existing_session_is_returned_as_it_is(spark: SparkSession) -> None:
+    """Neither our defaults nor those of a caller change a session that others use."""
+    names = ("spark.sql.session.timeZone", "spark.sql.shuffle.partitions")
+    theirs = {names[0]: "Asia/Kolkata", names[1]: "200"}
+    before = {name: spark.conf.get(name) for name in names}
+    try:
+        for name, value in theirs.items():
+            spark.conf.set(name, value)
+        assert spark_session(defaults={names[1]: "8"}) is spark
+        assert {name: spark.conf.get(name) for name in names} == theirs
+        own = spark_session(conf={names[1]: "8"})
+        assert (own is spark, own.conf.get(names[1]), own.conf.get(names[0])) == (False, "8", "Asia/Kolkata")
+        assert {name: spark.conf.get(name) for name in names} == theirs
+    finally:
+        for name, known in before.items():
+            spark.conf.set(name, known or "")
+
+
+def test_a_new_thread_finds_the_session_of_the_process(spark: SparkSession) -> None:
+    """In a thread without an active session there is still the one of the process, and no second one is made."""
+    found: list[SparkSession] = []
+    thread = threading.Thread(target=lambda: found.append(spark_session()))
+    thread.start()
+    thread.join()
+    assert found == [spark]
+
+
+@pytest.mark.parametrize(
+    ("environ", "settings"),
+    [
+        ({}, {}),
+        ({"MASTER": "yarn"}, {"spark.master": "yarn"}),
+        (
+            {"PYSPARK_SUBMIT_ARGS": "--master spark://h:7077 --driver-memory=3g --conf spark.x=a=b pyspark-shell"},
+            {"spark.master": "spark://h:7077", "spark.driver.memory": "3g", "spark.x": "a=b"},
+        ),
+        ({"MASTER": "yarn", "PYSPARK_SUBMIT_ARGS": "--master 'local[3]' pyspark-shell"}, {"spark.master": "local[3]"}),
+    ],
+)
+def test_settings_of_the_environment_are_known(environ: dict[str, str], settings: dict[str, str]) -> None:
+    """What the environment tells Spark is read as Spark reads it."""
+    assert given_settings(environ) == settings
+
+
+@pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "SPARK_HOME"])
+def test_settings_of_spark_defaults_are_known(tmp_path: Path, variable: str) -> None:
+    """Settings in spark-defaults.conf are read, with blanks or equals signs, and without comments."""
+    (tmp_path / "conf").mkdir()
+    text = "# ours\nspark.master   spark://h:7077\nspark.driver.memory=3g\n\nspark.y  a b\n"
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(text)
+    environ = {variable: str(tmp_path / "conf" if variable == "SPARK_CONF_DIR" else tmp_path)}
+    known = {"spark.master": "spark://h:7077", "spark.driver.memory": "3g", "spark.y": "a b"}
+    assert given_settings(environ) == known
+
+
+@pytest.mark.timeout(300)
+def test_a_submitted_job_runs_where_it_was_submitted_to(tmp_path: Path) -> None:
+    """The master and the settings of spark-submit stay, and ours fill in what it does not say."""
+    job = tmp_path / "job.py"
+    job.write_text(SUBMITTED)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    command = [
+        str(submit),
+        "--master",
+        "local[3]",
+        "--name",
+        "theirs",
+        "--conf",
+        "spark.sql.session.timeZone=Asia/Tokyo",
+    ]
+    environ = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    answer = subprocess.run(
+        [*command, str(job), str(tmp_path / "told")], check=False, env=environ, capture_output=True, text=True
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert (tmp_path / "told").read_text() == "local[3] theirs Asia/Tokyo true 10"
 
 
 def test_executors_like_the_driver_are_accepted(spark: SparkSession) -> None:

@@ -19,8 +19,8 @@ SCRIPT = 'function on_enqueue(msg) return { fairness_key = "scripted" } end'
 
 
 def documented() -> dict[str, tuple[str, frozenset[str]]]:
-    """Return type and labels of each metric in the reference."""
-    rows = ROW.findall(PAGE.read_text())
+    """Return type and labels of each metric of a server in the reference."""
+    rows = ROW.findall(PAGE.read_text().partition("\n## Pipeline\n")[0])
     return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
 
 

@@ -12,5 +12,6 @@ except ImportError as error:
 
 from fairlane.spark.session import spark_session
 from fairlane.spark.source.data_source import FairlaneDataSource
+from fairlane.spark.threads import in_thread
 
-__all__ = ["FairlaneDataSource", "spark_session"]
+__all__ = ["FairlaneDataSource", "in_thread", "spark_session"]

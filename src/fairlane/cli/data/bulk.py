@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import click
@@ -41,31 +39,20 @@ def backfill_command(session: Session, /, queue: str, **options: Any) -> None:  
     place = server_address_of(session)
     spark = begin_spark(options["master"])
     from fairlane.spark.bulk.backfill import Backfill, Progress, Rows, forget_rows, run_backfill
+    from fairlane.spark.pace import SystemPace
 
     rows = Rows(**{name: options[name] for name in ("path", "table", "file_format", "columns", "where")})
     work = (options["work"] or Path(f".backfill-{options['name']}")).absolute()
     backfill = Backfill(
         place=place, queue=queue, name=options["name"], source=str(rows), work=work, rate=options["rate"]
     )
-    done, steps = Progress(0, 0), run_backfill(spark, lambda: rows.frame(spark), backfill, pace=_Clock())
+    done, steps = Progress(0, 0), run_backfill(spark, lambda: rows.frame(spark), backfill, pace=SystemPace())
     with stoppable(), progress(f"Into {queue}") as bar:
         while (step := on_spark(spark, partial(next, steps, None))) is not None:
             done = step
             bar.set(done.sent, done.total)
     forget_rows(backfill)
     session.answer({"sent": done.sent, "total": done.total}, f"Enqueued {done.sent:,} messages in {queue}.")
-
-
-class _Clock:
-    """The system clock."""
-
-    def now_s(self) -> float:
-        """Return the current time."""
-        return time.monotonic()
-
-    def wait(self, seconds: float) -> None:
-        """Wait."""
-        Event().wait(seconds)
 
 
 @click.command(name="archive")
@@ -76,7 +63,7 @@ class _Clock:
 )
 @MASTER
 @pass_session
-def archive_command(session: Session, *, tables: str, target: Path, keep_days: int | None, master: str) -> None:
+def archive_command(session: Session, *, tables: str, target: Path, keep_days: int | None, master: str | None) -> None:
     """Archive finished days of the journal and of acknowledged messages as Parquet, and remove old days."""
     spark = begin_spark(master)
     from fairlane.spark.bulk.archive import archive

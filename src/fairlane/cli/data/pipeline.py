@@ -1,16 +1,17 @@
-"""The commands ``pipeline run``, ``status`` and ``verify``. Spark is imported only when it is needed."""
+"""The commands ``pipeline run``, ``rebuild``, ``status`` and ``verify``. Spark is imported only when it is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, require_spark, server_address_of
+from fairlane.cli.data.spark import MASTER, on_spark, own_spark, require_spark, server_address_of
 from fairlane.cli.errors import REFUSED, Quit
 from fairlane.cli.formatting import instant
 from fairlane.cli.interaction import stoppable
@@ -20,14 +21,33 @@ from fairlane.cli.session import Session, pass_session
 from fairlane.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from fairlane.lakehouse import TablesAddress
     from fairlane.spark.pipeline import Manifest, RunReport, Verification
     from fairlane.spark.pipeline.journals import Gap
     from fairlane.spark.pipeline.source import Source
+    from fairlane.spark.source.server_address import ServerAddress
+
+_PORT_MAX = 65_535
+DAY = click.DateTime(formats=["%Y-%m-%d"])
+MEMORY = click.option(
+    "--memory", default="2g", show_default=True, help="Memory for Spark on this machine, unless configured."
+)
 
 
 @click.group(name="pipeline")
 def pipeline_command() -> None:
     """Turn the journal into tables with Spark: usage, waits, fairness, failures."""
+
+
+def _host_and_port(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > _PORT_MAX:
+        raise click.BadParameter(f"Invalid address {text!r}; write a host and a port, such as 127.0.0.1:9464.")
+    return host.strip("[]"), int(port)
 
 
 @pipeline_command.command(name="run")
@@ -49,47 +69,103 @@ def pipeline_command() -> None:
     show_default=True,
     help="What to do if events of the journal are missing: stop, or record the gap and go on.",
 )
+@click.option("--stream", "is_stream", is_flag=True, help="Read one server's journal with Structured Streaming.")
+@click.option(
+    "--checkpoint",
+    type=FOLDER,
+    metavar="FOLDER",
+    help="With --stream: where Spark keeps its checkpoint, by default in the folder of the tables.",
+)
 @click.option("--new-epoch", is_flag=True, help="Accept another journal in place of the one in the tables.")
-@click.option("--memory", default="2g", show_default=True, help="Memory for Spark on this machine.")
+@MEMORY
+@click.option(
+    "--metrics-listen",
+    callback=_host_and_port,
+    metavar="HOST:PORT",
+    help="Serve Prometheus metrics of the runs at this address.",
+)
 @MASTER
 @pass_session
 def run_command(session: Session, /, *, journal: Path | None, tables: str, **options: Any) -> None:  # noqa: ANN401 - click's
     """Update the tables from the journal, again and again until interrupted.
 
-    It can be killed at any time and started again: the tables are then those before a run or those after it.
+    It can be killed at any time and started again: the tables are then those before a run or those after it. Without
+    --once it goes on when the server restarts or a run fails, and says on standard error what it waits for.
     """
     require_spark()
     from fairlane.lakehouse import parse_address
-    from fairlane.spark.pipeline import CONF, run_pipeline
-
-    source = _source(session, journal, options)
-    address = parse_address(tables)  # so that a wrong one is refused before Spark starts
-    with stoppable():
-        spark = begin_spark(options["master"], conf={**CONF, "spark.driver.memory": options["memory"]})
-        run = partial(run_pipeline, spark, source, address, on_trimmed=options["on_trimmed"], tell=_tell)
-        is_new = options["new_epoch"]
-        try:
-            while True:
-                done = on_spark(spark, partial(run, new_epoch=is_new))
-                is_new = False  # it was declared for the journal of the first run, not for any that follows
-                if done.segments or options["once"]:
-                    session.answer(done, _words(done, tables))
-                if options["once"]:
-                    return
-                Event().wait(options["interval"] / 1000)
-        finally:
-            spark.stop()
-
-
-def _source(session: Session, journal: Path | None, options: dict[str, Any]) -> Source:
-    """Return the journal to read: exported segments, or that of the server."""
-    from fairlane.spark.pipeline import JournalFolder, live_source
+    from fairlane.spark.pipeline import CONF
 
     if journal is not None and options["queue"] is not None:
         raise click.UsageError("--queue selects a journal in a cluster; it cannot be combined with --journal.")
-    if journal is not None:
-        return JournalFolder(journal)
-    return live_source(server_address_of(session), reader=options["reader"], queue=options["queue"])
+    origin = server_address_of(session) if journal is None else journal
+    address = parse_address(tables)  # so that a wrong one is refused before Spark starts
+    defaults = {**CONF, "spark.driver.memory": options["memory"]}
+    with stoppable(), own_spark(options["master"], defaults=defaults) as spark:
+        run = _runs(spark, origin, address, options)
+        if options["once"]:
+            done = run()
+            session.answer(done, _words(done, tables))
+        else:
+            _follow(session, run, tables, options)
+
+
+def _runs(
+    spark: SparkSession, origin: ServerAddress | Path, tables: TablesAddress, options: dict[str, Any]
+) -> Callable[[], RunReport]:
+    """Return a function that runs the pipeline once."""
+    from fairlane.spark.pipeline import JournalFolder, live_source, run_pipeline
+
+    source: Source | None = None
+    is_new_epoch = options["new_epoch"]
+
+    def run() -> RunReport:
+        nonlocal source, is_new_epoch
+        if isinstance(origin, Path):
+            source = JournalFolder(origin)
+        elif source is None:  # only a server that answers says what it is
+            source = live_source(origin, reader=options["reader"], queue=options["queue"])
+        how = {"on_trimmed": options["on_trimmed"], "new_epoch": is_new_epoch}
+        update = partial(run_pipeline, tables=tables, **how, tell=_tell)
+        work = partial(_stream, update, tables, options["checkpoint"]) if options["is_stream"] else update
+        done = on_spark(spark, partial(work, spark, source))
+        is_new_epoch = False  # it was declared for the journal of the first run, not for any that follows
+        return done
+
+    return run
+
+
+def _stream(
+    update: Callable[[SparkSession, Source], RunReport],
+    tables: TablesAddress,
+    checkpoint: Path | None,
+    spark: SparkSession,
+    source: Source,
+) -> RunReport:
+    from fairlane.spark.pipeline import LiveJournal
+    from fairlane.spark.pipeline.stream import stream_pipeline
+
+    if not isinstance(source, LiveJournal):
+        raise InvalidArgument(
+            "--stream reads the journal of one server. Leave out --journal; in a cluster, pass --queue."
+        )
+    done = stream_pipeline(spark, source, tables, run=update, checkpoint=checkpoint)
+    return update(spark, source) if done is None else done
+
+
+def _follow(session: Session, run: Callable[[], RunReport], tables: str, options: dict[str, Any]) -> None:
+    from fairlane.assembly import SystemClock
+    from fairlane.spark.pace import SystemPace
+    from fairlane.spark.pipeline.follower import follow
+    from fairlane.spark.pipeline.metrics import PipelineMetrics, served
+
+    metrics, listen = PipelineMetrics(SystemClock().now_ms), options["metrics_listen"]
+    with nullcontext() if listen is None else served(metrics, *listen) as port:
+        if port is not None:
+            _tell(f"Metrics: http://{listen[0]}:{port}/metrics")
+        interval_s = options["interval"] / 1000
+        for done in follow(run, interval_s=interval_s, pace=SystemPace(), metrics=metrics, tell=_tell):
+            session.answer(done, _words(done, tables))
 
 
 def _tell(line: str) -> None:
@@ -97,7 +173,7 @@ def _tell(line: str) -> None:
 
 
 def _words(done: RunReport, tables: str) -> str:
-    if not done.segments:
+    if done.is_idle:
         return f"{tables} is up to date."
     gaps = f" INCOMPLETE: {_missing(done.gaps)}; see the table gaps." if done.gaps else ""
     return f"Run {done.run}: {done.events} events, {tables} updated from {done.first_day} to {done.newest_day}.{gaps}"
@@ -119,6 +195,27 @@ def _journals(manifest: Manifest) -> Iterator[list[str]]:
         since, until = ("?" if at_ms is None else instant(at_ms) for at_ms in (gap.from_ms, gap.until_ms))
         span = f"{gap.from_sequence} to {gap.until_sequence}, between {since} and {until}"
         yield ["missing", f"{gap.journal_id} sequences {span}"]
+
+
+@pipeline_command.command(name="rebuild")
+@TABLES
+@click.option("--from", "first", type=DAY, required=True, metavar="YYYY-MM-DD", help="The first day, in UTC.")
+@click.option("--to", "last", type=DAY, metavar="YYYY-MM-DD", help="The last day, in UTC. Default: the newest.")
+@MEMORY
+@MASTER
+@pass_session
+def rebuild_command(
+    session: Session, *, tables: str, first: datetime, last: datetime | None, memory: str, master: str | None
+) -> None:
+    """Compute days of the tables again, from the events in them; the journal is not needed."""
+    require_spark()
+    from fairlane.spark.pipeline import CONF, rebuild_tables
+
+    last_day = None if last is None else last.date()
+    with stoppable(), own_spark(master, defaults={**CONF, "spark.driver.memory": memory}) as spark:
+        rebuild = partial(rebuild_tables, spark, tables, first_day=first.date(), last_day=last_day, tell=_tell)
+        done = on_spark(spark, rebuild)
+    session.answer(done, f"Run {done.run}: {tables} rebuilt from {done.first_day} to {last_day or done.newest_day}.")
 
 
 @pipeline_command.command(name="status")
@@ -146,10 +243,10 @@ def status_command(session: Session, /, *, tables: str) -> None:
 @pipeline_command.command(name="verify")
 @TABLES
 @click.option("--queue", metavar="QUEUE", help="In a cluster: a queue of the group whose journal the tables are of.")
-@click.option("--memory", default="2g", show_default=True, help="Memory for Spark on this machine.")
+@MEMORY
 @MASTER
 @pass_session
-def verify_command(session: Session, /, *, tables: Path, queue: str | None, memory: str, master: str) -> None:
+def verify_command(session: Session, /, *, tables: str, queue: str | None, memory: str, master: str | None) -> None:
     """Compare the tables with what the broker counts for each tenant.
 
     The broker may be busy meanwhile. Each difference is printed. The command exits with 0 if there is none, and with 1
@@ -158,12 +255,9 @@ def verify_command(session: Session, /, *, tables: Path, queue: str | None, memo
     require_spark()
     from fairlane.spark.pipeline import CONF, verify
 
-    with stoppable(), session.broker() as broker:
-        spark = begin_spark(master, conf={**CONF, "spark.driver.memory": memory})
-        try:
-            found = on_spark(spark, partial(verify, spark, broker, tables, queue=queue))
-        finally:
-            spark.stop()
+    defaults = {**CONF, "spark.driver.memory": memory}
+    with stoppable(), session.broker() as broker, own_spark(master, defaults=defaults) as spark:
+        found = on_spark(spark, partial(verify, spark, broker, tables, queue=queue))
     session.answer(found, _difference(found))
     if not found.agrees:
         raise Quit(REFUSED)

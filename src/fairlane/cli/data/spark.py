@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -18,26 +20,41 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MASTER = click.option(
-    "--master", default="local[*]", show_default=True, help="Spark master: this machine, or a cluster."
+    "--master", help="Spark master. Default: the configured one, otherwise all cores of this machine, local[*]."
 )
 
 
 def require_spark() -> None:
     """Check that Spark is installed. Raises InvalidArgument if Spark is not installed."""
     try:
-        import fairlane.spark  # noqa: F401 - see above
+        importlib.import_module("fairlane.spark")
     except ImportError as error:
         raise InvalidArgument(
             "This command needs Spark, which is not installed: pip install 'fairlane[spark]'."
         ) from error
 
 
-def begin_spark(master: str, *, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Return a Spark session; ``conf`` overrides our settings. Raises InvalidArgument if Spark is not installed."""
+def begin_spark(master: str | None, *, defaults: Mapping[str, str] | None = None) -> SparkSession:
+    """Return a Spark session. Raises InvalidArgument if Spark is not installed."""
     require_spark()
     from fairlane.spark import spark_session
 
-    return spark_session(master=master, conf=conf)
+    return spark_session(master=master, defaults=defaults)
+
+
+@contextmanager
+def own_spark(master: str | None, *, defaults: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Return a Spark session, and stop Spark at the end, unless it was there before."""
+    require_spark()
+    from fairlane.spark.session import existing_session
+
+    is_ours = existing_session() is None
+    spark = begin_spark(master, defaults=defaults)
+    try:
+        yield spark
+    finally:
+        if is_ours:
+            spark.stop()
 
 
 def on_spark(spark: SparkSession | None, work: Callable[[], T]) -> T:

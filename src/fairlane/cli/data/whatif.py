@@ -62,7 +62,7 @@ def whatif_command(
     queues: tuple[str, ...],
     first: datetime | None,
     last: datetime | None,
-    master: str,
+    master: str | None,
     html: Path | None,
     is_check: bool,
 ) -> None:
@@ -99,7 +99,7 @@ def span_of(first: datetime | None, last: datetime | None) -> MeasuredPeriod:
     return MeasuredPeriod(from_ms=bounds[0], to_ms=bounds[1])
 
 
-def spark_of(master: str) -> SparkSession | None:
+def spark_of(master: str | None) -> SparkSession | None:
     """Return a Spark session; None for master ``none``."""
     return None if master == "none" else begin_spark(master)
 

@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 import pyarrow.parquet as pq
@@ -20,26 +19,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from fairlane.errors import InvalidArgument
+from fairlane.spark.pace import Pace
 from fairlane.spark.source.rows import check_columns
 from fairlane.spark.source.server_address import ServerAddress
+from fairlane.spark.threads import active
 
 ROWS_PER_BATCH = 50_000
 """The number of rows published in one commit, unless the rate is lower."""
 _ROWS_PER_FILE = 10_000
 _ABOUT = "about.json"
 _ROWS = "rows"
-
-
-class Pace(Protocol):
-    """A clock that can wait."""
-
-    def now_s(self) -> float:
-        """Return the current time."""
-        ...
-
-    def wait(self, seconds: float) -> None:
-        """Wait."""
-        ...
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -173,7 +162,8 @@ def _next_batch(backfill: Backfill) -> int:
 def _send(spark: SparkSession, batch: Batch, backfill: Backfill, number: int) -> None:
     frame = spark.read.parquet(*(str(backfill.work / _ROWS / name) for name in batch.files))
     writer = frame.write.format("fairlane").mode("append").options(**backfill.place.options())
-    writer.options(queue=backfill.queue, sink=backfill.sink, batch=str(number)).save()
+    with active(spark):  # the caller may be in a thread of its own
+        writer.options(queue=backfill.queue, sink=backfill.sink, batch=str(number)).save()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

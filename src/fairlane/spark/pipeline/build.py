@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from functools import partial
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -19,6 +20,7 @@ from fairlane.spark.tables.noisy_neighbours import noisy_neighbours
 from fairlane.spark.tables.runs import runs
 from fairlane.spark.tables.starvation import starvation
 from fairlane.spark.tables.turns import Days, pieces
+from fairlane.spark.threads import run_together
 
 CARRIED = ".carried"
 """The pipeline's own table of what days carry over to the next."""
@@ -39,7 +41,7 @@ def build(
     ended: Mapping[str, int] | None = None,
     groups: Mapping[str, str] | None = None,
 ) -> None:
-    """Build all tables but ``events``.
+    """Build all tables but ``events``. Tables that don't depend on each other are built at the same time.
 
     Args:
         events: those of the days, and what was carried over from before.
@@ -54,15 +56,22 @@ def build(
     settings.count()  # Spark now knows their size, so it broadcasts them where they are joined if they are few
     tried = attempts(events, settings=settings, ended=ended).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        write("attempts", attempt_rows(tried, newest_day=newest_day))
-        write("messages", messages(tried, newest_day=newest_day, groups=groups))
-        for table in (tenant_usage, latency, throttle_waits, sla, dead_letters):
-            write(table.__name__, table(tried))
-        _carry(events, tried, carry, write)
-        _make_fairness(events, settings, tried, span, write)
+        plain = (tenant_usage, latency, throttle_waits, sla, dead_letters)
+        steps: list[Callable[[], object]] = [
+            lambda: write("attempts", attempt_rows(tried, newest_day=newest_day)),
+            lambda: write("messages", messages(tried, newest_day=newest_day, groups=groups)),
+            lambda: _make_fairness(events, settings, tried, span, write),
+            lambda: _carry(events, tried, carry, write),
+            *[partial(_write_plain, table, tried, write) for table in plain],
+        ]
+        run_together(events.sparkSession, steps)
     finally:
         tried.unpersist()
         settings.unpersist()
+
+
+def _write_plain(table: Callable[[DataFrame], DataFrame], tried: DataFrame, write: Write) -> None:
+    write(table.__name__, table(tried))
 
 
 def _carry(events: DataFrame, tried: DataFrame, days: Sequence[date], write: Write) -> None:

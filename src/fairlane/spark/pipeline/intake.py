@@ -65,6 +65,9 @@ class Intake:
     covered: Mapping[str, Sequence[Covered]]
 
 
+NO_INTAKE = Intake(change=TableChange(), days=(), events=0, last_ms=0, covered={})
+
+
 def take_in(
     spark: SparkSession,
     source: Source,

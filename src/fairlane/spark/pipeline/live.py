@@ -73,7 +73,10 @@ class LiveJournal:
         ]
 
     def new(self, journals: Sequence[JournalCoverage]) -> list[Segment]:
-        """Return what the server has after all that is covered."""
+        """Return what the server has after all that is covered; nothing if only readers moved on meanwhile.
+
+        A run itself moves a reader, so otherwise each run would be the reason for the next.
+        """
         journal = ServerJournal(self.server, on_trimmed="skip", queue=self.queue)
         span = journal.span()
         known = {each.journal_id: each for each in journals}.get(span.journal_id)
@@ -81,9 +84,8 @@ class LiveJournal:
             raise JournalMismatch(f"The server was replaced just now: its journal is {span.journal_id}.")
         _check_continued(journal, known)
         after = max(known.reached, span.beginning)
-        if not known.covered:
-            self._set_reader(after)
-        if span.end <= after:
+        self._hold(after)
+        if span.end <= after or not journal.has_news(after, span.end):
             return []
         return [Segment(None, (after + 1, span.end), ((after + 1, span.end),), span.journal_id, self.queue)]
 
@@ -95,11 +97,13 @@ class LiveJournal:
         """Allow the server to trim what is in the tables."""
         for journal in journals:
             if not journal.is_ended and journal.group == (self.group or self.queue or ""):
-                self._set_reader(journal.reached)
+                self._hold(journal.reached)
 
-    def _set_reader(self, position: int) -> None:
+    def _hold(self, position: int) -> None:
+        """Register the reader, unless it is at this position already: each move of it is an event."""
         with self.server.client() as client:
-            client.set_reader(self.reader, position, queue=self.queue)
+            if all((each.name, each.position) != (self.reader, position) for each in client.readers(queue=self.queue)):
+                client.set_reader(self.reader, position, queue=self.queue)
 
 
 def _check_continued(journal: ServerJournal, known: JournalCoverage) -> None:

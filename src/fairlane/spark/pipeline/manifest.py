@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -27,6 +27,7 @@ class Manifest(TablesState, frozen=True, kw_only=True):
         carried: the days whose end is kept, in order: days after these can be rebuilt.
         horizon_ms: the instant of the latest event.
         events: how many events there are.
+        versions: the version of each table.
     """
 
     version: int = VERSION
@@ -36,6 +37,7 @@ class Manifest(TablesState, frozen=True, kw_only=True):
     carried: tuple[date, ...] = ()
     horizon_ms: int = 0
     events: int = 0
+    versions: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def with_journals(self, journals: Sequence[JournalCoverage]) -> Manifest:
         """Return the manifest with other journals, and what is missing of them."""

@@ -17,17 +17,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import reduce
 from pathlib import Path
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fairlane.errors import InvalidArgument
 from fairlane.lakehouse import DataFile, Lakehouse, TablesAddress, parse_address
 from fairlane.lakehouse.state import TableChange
 from fairlane.spark.pipeline.build import CARRIED, build
 from fairlane.spark.pipeline.gaps import gaps, marked
-from fairlane.spark.pipeline.intake import Intake, take_in
+from fairlane.spark.pipeline.intake import NO_INTAKE, Intake, take_in
 from fairlane.spark.pipeline.journals import Covered, Gap, JournalCoverage, accepted, changed_gaps, check_gaps
 from fairlane.spark.pipeline.manifest import Manifest, load_manifest
 from fairlane.spark.pipeline.source import Segment, Source
@@ -36,6 +38,7 @@ from fairlane.spark.tables import TABLES
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
 from fairlane.spark.tables.schemas import EVENTS, GAPS
 from fairlane.spark.tables.turns import Days
+from fairlane.spark.threads import described
 from fairlane.verbs.journal import OnTrimmed
 
 CARRIED_MAX = 8
@@ -44,7 +47,6 @@ CARRIED_MAX = 8
 CONF = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.sql.codegen.cache.maxEntries": "2000",
-    "spark.sql.shuffle.partitions": "8",
 }
 """Recommended settings of a session for the pipeline.
 
@@ -65,6 +67,7 @@ class RunReport:
         events: how many events they brought.
         first_day: the first day that was rebuilt, if any.
         newest_day: the newest day there is, if any.
+        horizon_ms: the instant of the newest event in the tables.
         gaps: what is missing of the journals.
         journals: how far each journal is in the tables.
     """
@@ -74,8 +77,14 @@ class RunReport:
     events: int
     first_day: date | None
     newest_day: date | None
+    horizon_ms: int
     gaps: tuple[Gap, ...]
     journals: tuple[JournalCoverage, ...]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there was nothing to do."""
+        return not self.segments and self.first_day is None
 
 
 def run_pipeline(
@@ -113,13 +122,60 @@ def run_pipeline(
         lakehouse.clear()
         journals = accepted(before.journals, source.journals(), new_epoch=new_epoch)
         segments = source.new(journals)
-        if not segments:
+        if not segments and not stale(before):
             return _report(before, segments, events=0, first_day=None)
         if on_trimmed == "fail":
             check_gaps(before.gaps, before.with_journals(_with_segments(journals, segments)).gaps)
         after, first_day = _Run(spark, lakehouse, before, tell).make(source, segments, journals)
         source.done(after.journals)
         return _report(after, segments, events=after.events - before.events, first_day=first_day)
+
+
+def rebuild_tables(
+    spark: SparkSession,
+    tables: str | Path | TablesAddress,
+    *,
+    first_day: date,
+    last_day: date | None = None,
+    tell: Tell = lambda _line: None,
+) -> RunReport:
+    """Compute days of all tables again, from the table ``events``, and return what was done.
+
+    Use it after a release that computes something differently. The journal is not needed. Days before the first are
+    read too if it is unknown what they left open; then they are rebuilt as well.
+
+    Args:
+        spark: the session.
+        tables: the address of the tables.
+        first_day: the first day to rebuild.
+        last_day: the last day to rebuild; all that follow by default.
+        tell: called with a line of text at each step.
+
+    Raises:
+        InvalidArgument: there are no tables, or they have none of these days.
+        StoreLocked: another run is in progress, or was committed meanwhile.
+    """
+    lakehouse = Lakehouse(parse_address(tables))
+    with lakehouse.locked():
+        known = load_manifest(lakehouse)
+        if known is None:
+            raise InvalidArgument(
+                f"There are no tables at {lakehouse.address}. Create them with 'fairlane pipeline run'."
+            )
+        before = lakehouse.finish(known)
+        lakehouse.clear()
+        if not any(first_day <= day and (last_day is None or day <= last_day) for day in before.days):
+            raise InvalidArgument(f"The tables have no day from {first_day} to {last_day or 'the newest'}.")
+        after, first = _Run(spark, lakehouse, before, tell).rebuild(first_day, last_day)
+        return _report(after, (), events=0, first_day=first)
+
+
+def stale(manifest: Manifest) -> list[str]:
+    """Return the tables that another release computed differently. The events are the journal's, whatever computes."""
+    if not manifest.days:
+        return []
+    versions = {name: table.version for name, table in TABLES.items() if name != EVENTS.name}
+    return [name for name, version in versions.items() if manifest.versions.get(name) != version]
 
 
 def _report(manifest: Manifest, segments: Sequence[Segment], *, events: int, first_day: date | None) -> RunReport:
@@ -129,6 +185,7 @@ def _report(manifest: Manifest, segments: Sequence[Segment], *, events: int, fir
         events=events,
         first_day=first_day,
         newest_day=manifest.days[-1] if manifest.days else None,
+        horizon_ms=manifest.horizon_ms,
         gaps=manifest.gaps,
         journals=manifest.journals,
     )
@@ -154,15 +211,17 @@ class _Run:
         self._spark, self._lakehouse, self._before, self._tell = spark, lakehouse, before, tell
         self._number = before.run + 1
         self._tables = TableFiles(spark, lakehouse)
+        self._known = lakehouse.files(EVENTS.name)
         self._written: dict[str, list[DataFile]] = {}
 
     def make(
         self, source: Source, segments: Sequence[Segment], journals: Sequence[JournalCoverage]
     ) -> tuple[Manifest, date | None]:
         """Write everything, commit it, and return what is remembered then and the first day that changes, if any."""
-        before, known = self._before, self._lakehouse.files(EVENTS.name)
-        with self._step(f"taking in {len(segments)} segment{'' if len(segments) == 1 else 's'}"):
-            intake = take_in(self._spark, source, segments, tables=self._tables, known=known)
+        before, intake = self._before, NO_INTAKE
+        if segments:
+            with self._step(f"taking in {len(segments)} segment{'' if len(segments) == 1 else 's'}"):
+                intake = take_in(self._spark, source, segments, tables=self._tables, known=self._known)
         days = tuple(sorted({*before.days, *intake.days}))
         horizon_ms = max(before.horizon_ms, intake.last_ms)
         after = msgspec.structs.replace(
@@ -172,22 +231,51 @@ class _Run:
             horizon_ms=horizon_ms,
             events=before.events + intake.events,
         ).with_journals([each.plus(intake.covered.get(each.journal_id, ())) for each in journals])
-        if not intake.days:  # they hold nothing but what the broker wrote down for itself
+        old = stale(before)
+        if not intake.days and not old:  # they hold nothing but what the broker wrote down for itself
             return self._lakehouse.commit(after, {}, {}), None
-        first_day, carried_from = _reach(before, [*intake.days, *_regapped(before, after)])
-        self._build(after, self._events(known, intake, first_day, carried_from), Days(first_day, horizon_ms))
-        changes = {name: self._replaced(name, files, first_day, after) for name, files in self._written.items()}
+        if old:
+            self._tell(f"run {self._number}: rebuilding all days, because of another version of {', '.join(old)}")
+        touched = [*intake.days, *_regapped(before, after), *before.days[: bool(old)]]
+        return self._replace(after, intake, *_reach(before, touched))
+
+    def rebuild(self, first_day: date, last_day: date | None) -> tuple[Manifest, date]:
+        """Compute days again, and return what is remembered then and the first day that changes."""
+        before = self._before
+        if last_day is not None and last_day >= before.days[-1]:
+            last_day = None
+        first_day, carried_from = _reach(before, [first_day])
+        return self._replace(before, NO_INTAKE, first_day, carried_from, last_day)
+
+    def _replace(
+        self,
+        after: Manifest,
+        intake: Intake,
+        first_day: date,
+        carried_from: date | None,
+        last_day: date | None = None,
+    ) -> tuple[Manifest, date]:
+        """Write all tables from a day on, and commit the run."""
+        if first_day <= after.days[0] and last_day is None:
+            versions = {name: table.version for name, table in TABLES.items()}
+            after = msgspec.structs.replace(after, versions=versions)
+        events = self._events(intake, first_day, carried_from)
+        self._build(after, events, Days(first_day, after.horizon_ms), last_day)
+        span = (first_day, last_day)
+        changes = {name: self._replaced(name, files, span, after) for name, files in self._written.items()}
+        if intake is not NO_INTAKE:
+            changes[EVENTS.name] = intake.change
         with self._step("committing"):
-            done = self._lakehouse.commit(after, self._tables.shapes, {**changes, EVENTS.name: intake.change})
+            done = self._lakehouse.commit(after, self._tables.shapes, changes)
         return done, first_day
 
-    def _build(self, after: Manifest, events: DataFrame, span: Days) -> None:
+    def _build(self, after: Manifest, events: DataFrame, span: Days, last_day: date | None) -> None:
         carry = [day for day in after.carried if day >= span.first_day]
         newest_day = datetime.fromtimestamp(span.horizon_ms // 1000, UTC).date()
 
         def write(name: str, frame: DataFrame) -> DataFrame:
             with self._step(name.removeprefix(".")):
-                of_days = frame.where(F.col("day") >= F.lit(span.first_day))
+                of_days = frame.where(F.col("day").between(F.lit(span.first_day), F.lit(last_day or date.max)))
                 return self._write(name, marked(of_days, TABLES[name], after.gaps) if name in TABLES else of_days)
 
         groups = {each.journal_id: each.group for each in after.journals}
@@ -195,34 +283,37 @@ class _Run:
         build(events, span, newest_day=newest_day, carry=carry, ended=ended, groups=groups, write=write)
         write(GAPS.name, gaps(self._spark, after.gaps))
 
-    def _events(
-        self, known: Sequence[DataFile], intake: Intake, first_day: date, carried_from: date | None
-    ) -> DataFrame:
+    def _events(self, intake: Intake, first_day: date, carried_from: date | None) -> DataFrame:
         """Return the events of all days from the first on, and what the day before them carried on."""
-        old = [file for file in known if file.partition["day"] >= str(first_day)]
-        found = events(self._tables.read_written(EVENTS.name, intake.change.adds, JOURNAL_SCHEMA))
+        parts = []
+        if intake.change.adds:
+            parts.append(self._tables.read_written(EVENTS.name, intake.change.adds, JOURNAL_SCHEMA))
+        old = [file for file in self._known if file.partition["day"] >= str(first_day)]
         if old:
-            found = found.unionByName(events(self._tables.read(EVENTS.name, old, JOURNAL_SCHEMA)))
-        if carried_from is None:
-            return found
+            parts.append(self._tables.read(EVENTS.name, old, JOURNAL_SCHEMA))
         ends = [file for file in self._lakehouse.files(CARRIED) if file.partition["day"] == str(carried_from)]
-        return found.unionByName(events(self._tables.read(CARRIED, ends, JOURNAL_SCHEMA))) if ends else found
+        if ends:
+            parts.append(self._tables.read(CARRIED, ends, JOURNAL_SCHEMA))
+        return reduce(DataFrame.unionByName, map(events, parts))
 
     def _write(self, name: str, frame: DataFrame) -> DataFrame:
         files = self._written[name] = self._tables.write(name, few_files(frame, "day"))
         return self._tables.read_written(name, files, TABLES[name].schema) if name in TABLES else frame
 
-    def _replaced(self, name: str, files: Sequence[DataFile], first_day: date, after: Manifest) -> TableChange:
-        """Return what a run changes in a table: all days from the first on.
+    def _replaced(
+        self, name: str, files: Sequence[DataFile], span: tuple[date, date | None], after: Manifest
+    ) -> TableChange:
+        """Return what a run changes in a table: all days from the first to the last, if there is a last one.
 
         Open messages are only in the partition of the newest day, and of what days carry over only the latest is kept.
         """
+        first, last = str(span[0]), str(span[1] or date.max)
         kept = {str(day) for day in after.carried} if name == CARRIED else None
         gone = [
             file.partition
             for file in self._lakehouse.files(name)
-            if file.partition["day"] >= str(first_day)
-            or file.partition.get("is_open") == "true"
+            if first <= file.partition["day"] <= last
+            or (span[1] is None and file.partition.get("is_open") == "true")
             or (kept is not None and file.partition["day"] not in kept)
         ]
         replaces = {tuple(partition.items()): partition for partition in gone}
@@ -231,7 +322,8 @@ class _Run:
     @contextmanager
     def _step(self, what: str) -> Iterator[None]:
         began = time.monotonic()
-        yield
+        with described(self._spark, f"Fairlane pipeline, run {self._number}: {what}"):
+            yield
         self._tell(f"run {self._number}: {what}, {time.monotonic() - began:.1f} s")
 
 

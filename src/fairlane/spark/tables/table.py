@@ -58,12 +58,14 @@ class TableDefinition:
         meaning: what one row stands for.
         schema: its columns. The meaning of each is in the column's metadata, as ``comment``.
         partitions: the columns that are folders.
+        version: of what its columns mean and how they are computed. A run rebuilds a table of another version.
     """
 
     name: str
     meaning: str
     schema: StructType
     partitions: tuple[str, ...] = ("day",)
+    version: int = 1
 
 
 def columns(*told: tuple[str, DataType, str], is_marked: bool = True) -> StructType:
