@@ -175,3 +175,15 @@ def test_slots_without_any_sign_are_the_most_leases() -> None:
     """Where no message ever waited, there were at least as many consumers as were ever busy."""
     at_ms, steps = np.array([0, 100, 20_000, 20_001]), np.array([1, -1, 1, 1])
     assert slots_over_time(at_ms, steps, np.zeros(4, dtype=np.bool_)) == [(0, 2)]
+
+
+def test_a_policy_that_was_set_again_is_the_latest(tmp_path: Path) -> None:
+    """Quantum 1, then 2, then 1 again, all in one file: the latest policy is the last one that was set."""
+    broker = stepped_broker()
+    broker.create_queue("work", {"quantum": 1})
+    for quantum in (2, 1):
+        broker.update_queue("work", {"quantum": quantum})
+    broker.enqueue("work", b"")
+    journal = Journal(exported(broker, tmp_path))
+    assert len(journal.files) == 1
+    assert journal.policies["work"].quantum == 1

@@ -141,7 +141,15 @@ def _usual_holds(keys: list[Key], part: Ints, hold_ms: Ints) -> Ints:
     """Return for each part the median length of its key's attempts; that of all keys for a key without any."""
     known: dict[Key, int] = {}
     codes = np.array([known.setdefault(key, len(known)) for key in keys], dtype=np.int64)
-    medians = np.full(len(known), int(np.median(hold_ms)) if hold_ms.size else 0, dtype=np.int64)
-    for code in np.unique(codes[part]):
-        medians[code] = int(np.median(hold_ms[codes[part] == code]))
+    usual = int(np.median(hold_ms)) if hold_ms.size else 0
+    medians = np.full(len(known), usual, dtype=np.int64)
+    if hold_ms.size:
+        # One sort for all keys, and the middle of each key's stretch: a mask for each key would be quadratic.
+        code = codes[part]
+        held = hold_ms[np.lexsort((hold_ms, code))]
+        counts = np.bincount(code, minlength=len(known))
+        has_any = np.flatnonzero(counts)
+        begin = (np.cumsum(counts) - counts)[has_any]
+        low, high = begin + (counts[has_any] - 1) // 2, begin + counts[has_any] // 2
+        medians[has_any] = (held[low] + held[high]) // 2
     return medians[codes]

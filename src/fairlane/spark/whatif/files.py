@@ -118,26 +118,26 @@ def survey(files: Sequence[Path]) -> dict[str, QueueFacts]:
     for path in files:
         table = pq.read_table(path, columns=columns)
         table = table.filter(pc.is_in(table["kind"], pa.array(["enqueued", "published", "redriven", "queue_set"])))
-        for row in _summed(table):
+        is_policy = pc.equal(table["kind"], "queue_set")
+        # Policies are not grouped: of A, B and A again, the latest is A.
+        for row in table.filter(is_policy).select(["queue", "policy_json"]).to_pylist():
+            if not is_dlq(row["queue"]):
+                found.setdefault(row["queue"], QueueFacts()).policies.append(row["policy_json"])
+        for row in _summed(table.filter(pc.invert(is_policy))):
             name = row["target"] if row["kind"] == "redriven" else row["queue"]
-            if name is None or is_dlq(name):
-                continue
-            facts = found.setdefault(name, QueueFacts())
-            if row["kind"] == "queue_set":
-                facts.policies.append(row["policy_json"])
-            else:
-                facts.messages += row["rows"]
+            if name is not None and not is_dlq(name):
+                facts = found.setdefault(name, QueueFacts())
+                facts.messages += row["count_all"]
                 facts.throttles.update(name for name in row["throttles"].split("\x1f") if name)
     return found
 
 
 def _summed(table: pa.Table) -> list[dict[str, Any]]:
-    """Group equal rows; ``rows`` is their number."""
+    """Group equal rows of messages; ``count_all`` is their number."""
     joined = pc.fill_null(pc.binary_join(table["throttles"], "\x1f"), "")
     table = table.set_column(table.schema.get_field_index("throttles"), "throttles", joined)
-    keys = ["kind", "queue", "target", "throttles", "policy_json"]
-    summed = table.group_by(keys, use_threads=False).aggregate([([], "count_all")])
-    return [dict(row, rows=row["count_all"]) for row in summed.to_pylist()]
+    keys = ["kind", "queue", "target", "throttles"]
+    return table.group_by(keys, use_threads=False).aggregate([([], "count_all")]).to_pylist()
 
 
 def chosen(found: dict[str, QueueFacts], queues: Sequence[str]) -> list[str]:
