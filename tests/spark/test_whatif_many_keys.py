@@ -12,11 +12,11 @@ import pytest
 
 from fairlane.model.message import NewMessage
 from fairlane.spark.whatif.files import journal_files
+from fairlane.spark.whatif.fleet import play
 from fairlane.spark.whatif.measures import ALL_KEYS, KeyMeasures, MeasuredPeriod, Yardstick
 from fairlane.spark.whatif.messages import messages_of
 from fairlane.spark.whatif.recording import Recording, record
 from fairlane.spark.whatif.scenario import ORIGINAL, Scenario
-from fairlane.spark.whatif.simulation import play
 from tests.spark.whatif_journals import exported, stepped_broker
 
 MESSAGES = 240

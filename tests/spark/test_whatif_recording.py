@@ -12,7 +12,8 @@ from fairlane.model.message import NewMessage
 from fairlane.spark.whatif.attempts import ACKED, DEAD, EXPIRED, RETURNED
 from fairlane.spark.whatif.comparison import Journal
 from fairlane.spark.whatif.files import chosen, groups, journal_files, survey
-from fairlane.spark.whatif.recording import record, slots_over_time
+from fairlane.spark.whatif.presence import slots_over_time
+from fairlane.spark.whatif.recording import record
 from fairlane.spark.whatif.reproduction import reproduce
 from fairlane.testing.stepped import SteppedBroker
 from tests.spark.whatif_journals import exported, stepped_broker

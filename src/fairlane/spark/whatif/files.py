@@ -22,9 +22,9 @@ STAGING_KIND = "staged"
 """Messages that are not in their queue yet; when they are, ``published`` repeats their terms."""
 CHANGE_KINDS = ("queue_set", "queue_removed", "queue_paused", "config_set", "opened")
 COLUMNS_UNUSED = frozenset(
-    ("size_bytes", "dedup_id", "correlation_id", "cause_id", "token", "expires_ms", "owner", "error", "by", "claim")
+    ("size_bytes", "dedup_id", "correlation_id", "cause_id", "token", "expires_ms", "error", "by", "claim")
 )
-"""The columns that don't influence the order of hand-outs. All others are read, those to come included."""
+"""The columns that tell nothing of the order of hand-outs or of consumers. All others, also new ones, are read."""
 COLUMNS_READ = tuple(name for name in NAMES if name not in COLUMNS_UNUSED)
 
 

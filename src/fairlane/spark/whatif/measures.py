@@ -63,6 +63,20 @@ class KeyMeasures(msgspec.Struct, frozen=True, kw_only=True):
     paused_ms: int
 
 
+class KeyCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The p99 wait of a key in the journal, and under the original settings in the model, up to the journal's end.
+
+    Attributes:
+        leased: how many messages were leased in the journal.
+    """
+
+    queue: str
+    key: str
+    leased: int
+    journal_p99_ms: int
+    model_p99_ms: int
+
+
 class _Groups:
     """Messages in groups, one after the other, so that one call measures all groups: keys can be as many as messages.
 
@@ -161,6 +175,25 @@ class Yardstick:
         holds = {name: _spread(getattr(played, name), self._since.size) for name in HOLDS}
         fates = dict.fromkeys(played.missed, _MISSED) | dict.fromkeys(played.removed, _REMOVED)
         return self._measure(scenario, leased_ms, holds, contended, fates)
+
+    def check(self, played: Played) -> list[KeyCheck]:
+        """Compare a run under the original settings with the journal.
+
+        The model goes on until nothing is left, the journal ends in the middle. So what the model leases later than
+        that is not compared.
+        """
+        modelled_ms = np.array(played.leased_ms, dtype=np.int64)
+        modelled_ms[modelled_ms > self._recording.last_ms] = NEVER
+        sides = [
+            self._groups.sorted(leased_ms - self._since, leased_ms != NEVER)
+            for leased_ms in (self._recording.leased_ms, modelled_ms)
+        ]
+        queues = self._recording.queues
+        columns = (sides[0].size.tolist(), *(side.at(0.99).tolist() for side in sides))
+        return [
+            KeyCheck(queue=queues[place], key=key, leased=leased, journal_p99_ms=told, model_p99_ms=found)
+            for (place, key), leased, told, found in zip(self._groups.names, *columns, strict=True)
+        ]
 
     def _measure(
         self, scenario: int, leased_ms: Ints, holds: Mapping[str, Ints], contended: Ints, fates: dict[int, int]

@@ -40,6 +40,7 @@ class MessageRows:
         self.sequence = self.ints("sequence")
         self.at_ms = self.ints("at_ms") - first_ms
         self.reason = self._table["reason"]
+        self.owner = _codes(self._table["owner"])
         ended = pc.if_else(pc.equal(self._table["kind"], "dead"), self._table["ended"], self._table["reason"])
         self.is_expired = flags(pc.equal(ended, "expiry"))
 
@@ -93,7 +94,14 @@ def _numbers(ids: pa.ChunkedArray) -> Ints:
     return np.frombuffer(bytes.fromhex(data.decode()), dtype=">u8").astype(np.int64)
 
 
-def ints(column: pa.ChunkedArray, nothing: int = 0) -> Ints:
+def _codes(column: pa.ChunkedArray) -> Ints:
+    """Return a number for each text; -1 for null."""
+    array = column.combine_chunks()
+    array = array if isinstance(array, pa.Array) else pa.concat_arrays(array.chunks)
+    return ints(array.dictionary_encode().indices, NEVER)
+
+
+def ints(column: pa.ChunkedArray | pa.Array, nothing: int = 0) -> Ints:
     """Return a column of whole numbers."""
     filled: Ints = pc.fill_null(column, nothing).to_numpy(zero_copy_only=False).astype(np.int64)
     return filled
