@@ -158,7 +158,24 @@ def test_the_page_needs_nothing_else(folder: Path) -> None:
     assert "Plotly" in head
     assert "src=" not in body
     assert "&lt;candidate&gt;" in body
-    assert "<candidate>" not in body.partition("<h2>")[0]
+    assert "<candidate>" not in body
+    assert "Error of the model on this journal: " in body
+
+
+def test_the_page_has_numbers_and_an_axis_from_zero(tmp_path: Path) -> None:
+    """Where no message waits, the page says 0 ms for each key and its axes begin at 0; consumers are described."""
+    broker = stepped_broker()
+    broker.create_queue("work")
+    for _ in range(5):
+        broker.enqueue("work", b"", fairness_key="acme")
+        (delivery,) = broker.lease("work")
+        broker.advance(100)
+        broker.ack(delivery)
+    page = page_of(compare(Journal(exported(broker, tmp_path)), []))
+    body = page.partition("</head>")[2]
+    assert "<td>acme</td><td>5</td><td>0 ms</td>" in body
+    assert '"range":[0,1.0]' in body.replace(" ", "")
+    assert "each with up to 1 leases, 1 at work at a time" in body
 
 
 def _call(*arguments: str) -> Result:

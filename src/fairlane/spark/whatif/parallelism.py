@@ -3,8 +3,8 @@
 A consumer takes up its messages in the order of their leases. If it works on ``n`` at a time, a message begins when it
 is leased, or when all but ``n - 1`` of those before it have ended. For the right ``n``, the work that follows from this
 does not depend on how many messages were before it. If ``n`` is too large, waiting for other messages counts as work,
-and messages further behind seem to take longer. If it is too small, they seem to take less time, down to ending before
-they began. So the number is the one for which work depends least on the place behind which a message was leased.
+and messages further behind seem to take longer. If it is too small, they seem to take less time, and some end before
+they began. So the number is the one for which no message does, and work depends least on how many were before it.
 
 A consumer may also acknowledge all messages of a batch together. Then nothing tells their work apart; either they were
 worked on together, and the batch takes as long as a message, or one after the other, and it takes longer the more
@@ -28,6 +28,7 @@ _SAMPLE_ALL = 8_000
 _CHOICES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128, 192, 256, 384, 512, 1_000)
 _NEAR = 0.02
 _ALL_BUT = 0.1
+_SELDOM = 0.005
 
 Run = tuple[Ints, Ints, Ints, Ints]
 """Of the leases of one consumer, in order: when each began and ended, how many were before it, and its batch's size."""
@@ -43,13 +44,20 @@ def parallelism(runs: Sequence[Run]) -> int:
         hold = (end_ms - lease_ms)[size > 1], size[size > 1]
         many = int(position.max()) + 1
         return TOGETHER if _dependence(hold[0] / hold[1], hold[1]) <= _dependence(hold[0], hold[1]) + _NEAR else many
-    found: list[tuple[int, float]] = []
+    found = []
     for works in (choice for choice in _CHOICES if choice <= position.max() + 1):
         begin_ms = np.concatenate([began(run[0], run[1], run[3], works=works) for run in sample])
         work_ms = end_ms - begin_ms
-        found.append((works, _dependence(np.maximum(work_ms, 0), position) + 2 * float((work_ms < -1).mean())))
-    best = min(score for _, score in found)
-    return next(works for works, score in found if score <= best * (1 + _ALL_BUT) + _NEAR)
+        worth = np.maximum(work_ms, 0)
+        found.append((works, float((work_ms < -1).mean()), _dependence(worth, position), _noise(worth, position)))
+    impossible = min(share for _, share, _, _ in found) + _SELDOM
+    least = min(dependence for _, share, dependence, _ in found if share <= impossible)
+    # Of those between which nothing but chance decides, the smallest: all of them have the same speed.
+    return next(
+        works
+        for works, share, dependence, noise in found
+        if share <= impossible and dependence <= least * (1 + _ALL_BUT) + _NEAR + noise
+    )
 
 
 def began(lease_ms: Ints, end_ms: Ints, size: Ints, *, works: int) -> Ints:
@@ -96,6 +104,16 @@ def _ends_together(lease_ms: Ints, end_ms: Ints, size: Ints) -> bool:
     if not is_next.any():
         return False
     return bool((end_ms[1:][is_next] == end_ms[:-1][is_next]).mean() > 1 - _ALL_BUT)
+
+
+def _noise(values: Ints, group: Ints) -> float:
+    """Return how much the means of groups would differ by chance, in parts of the mean of all."""
+    mean = float(values.mean())
+    if not mean:
+        return 0.0
+    counts = np.bincount(group)
+    within = values - (np.bincount(group, weights=values) / np.maximum(counts, 1))[group]
+    return float(within.std()) / mean * float(np.sqrt(np.count_nonzero(counts) / values.size))
 
 
 def _dependence(values: Ints | np.ndarray[tuple[int], np.dtype[np.float64]], group: Ints) -> float:

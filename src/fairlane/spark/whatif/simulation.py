@@ -209,7 +209,8 @@ class Player:
         if end < EXPIRED:
             place.free += 1
         if end == ACKED:
-            place.kernel.settle(part.key, recording.settle[at], part.priority)
+            if recording.settle[at]:  # without a difference a broker leaves the key where it is
+                place.kernel.settle(part.key, recording.settle[at], part.priority)
         elif end in (RETURNED, EXPIRED):
             self._return(place, part, recording.delay_ms[at], now_ms)
 
