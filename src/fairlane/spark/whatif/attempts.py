@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from fairlane.model.message import Key
 from fairlane.spark.whatif.consumers import NEVER_ENDED, LeaseLog
-from fairlane.spark.whatif.rows import ACK, DEATH, LEASE, NEVER, REMOVAL, RETURN, Flags, Ints, MessageRows, Parts, flags
+from fairlane.spark.whatif.rows import ACK, DEATH, LEASE, NEVER, REMOVAL, RETURN, Flags, Ints, MessageRows, Parts
 
 ACKED, RETURNED, DEAD, EXPIRED, EXPIRED_DEAD = range(5)
 """How an attempt ended; the last two because the lease expired, with its consumer gone."""
@@ -129,7 +127,7 @@ class Leases:
 
 def removals(rows: MessageRows, parts: Parts) -> Ints:
     """Return the rows of parts that were purged, cancelled or dropped. Deadlines need no row: the replay has them."""
-    is_taken = flags(pc.is_in(rows.reason, pa.array(["purged", "cancelled", "dropped"])))
+    is_taken = rows.has_reason(["purged", "cancelled", "dropped"])
     return np.flatnonzero((rows.code == REMOVAL) & ~parts.unknown & is_taken)
 
 

@@ -26,6 +26,15 @@ COLUMNS_UNUSED = frozenset(
 )
 """The columns that tell nothing of the order of hand-outs or of consumers. All others, also new ones, are read."""
 COLUMNS_READ = tuple(name for name in NAMES if name not in COLUMNS_UNUSED)
+_CODED = frozenset(("kind", "queue", "owner", "reason", "ended", "priority", "target", "name"))
+"""Texts of which there are few different ones: in memory each is a number."""
+_SCHEMA = pa.schema(
+    [
+        (name, pa.dictionary(pa.int32(), pa.string()) if name in _CODED else SCHEMA.field(name).type)
+        for name in COLUMNS_READ
+    ]
+)
+_BATCH_ROWS = 65_536
 
 
 def journal_files(folder: Path | str) -> list[Path]:
@@ -46,23 +55,29 @@ def journal_files(folder: Path | str) -> list[Path]:
 def read_events(files: Sequence[Path], *, queues: Iterable[str] | None) -> pa.Table:
     """Return the events of queues, or with None of all, with what concerns all queues, in order of their sequences.
 
-    Files may overlap; what two of them hold is read once.
+    Files may overlap; what two of them hold is read once. Nothing else stays in memory, not even while a file is read.
     """
     wanted = None if queues is None else pa.array(sorted(set(queues)), pa.string())
     table = pa.concat_tables([_part(path, wanted) for path in files], promote_options="default")
     sequences = table.column("sequence")
     if table.num_rows and pc.any(pc.less_equal(sequences[1:], sequences[:-1])).as_py():
         table = _each_once(table)
-    return table.combine_chunks()
+    return table.unify_dictionaries().combine_chunks()
 
 
 def _part(path: Path, wanted: pa.Array | None) -> pa.Table:
-    present = pq.read_schema(path).names
-    table = pq.read_table(path, columns=[name for name in COLUMNS_READ if name in present])
+    """Read the events of a file that are wanted, a batch at a time: most of a file may be of other queues."""
+    with pq.ParquetFile(path, read_dictionary=list(_CODED)) as file:
+        present = [name for name in COLUMNS_READ if name in file.schema_arrow.names]
+        batches = [
+            selected(pa.Table.from_batches([batch]), wanted)
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=present)
+        ]
+        table = pa.concat_tables(batches) if batches else file.schema_arrow.empty_table().select(present)
     for name in COLUMNS_READ:
         if name not in present:  # an older version of the journal did not tell it
             table = table.append_column(name, pa.nulls(table.num_rows, SCHEMA.field(name).type))
-    return selected(table.select(list(COLUMNS_READ)), wanted)
+    return table.select(list(COLUMNS_READ)).cast(_SCHEMA)
 
 
 def selected(table: pa.Table, wanted: pa.Array | None) -> pa.Table:
@@ -77,7 +92,7 @@ def selected(table: pa.Table, wanted: pa.Array | None) -> pa.Table:
 
 def _each_once(table: pa.Table) -> pa.Table:
     """Return events in order, each sequence once."""
-    table = table.sort_by("sequence").combine_chunks()
+    table = table.unify_dictionaries().sort_by("sequence").combine_chunks()
     sequences = table.column("sequence").to_numpy()
     keep = [True, *(sequences[1:] != sequences[:-1]).tolist()]
     return table.filter(pa.array(keep))
