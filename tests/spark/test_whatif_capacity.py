@@ -69,7 +69,7 @@ def test_arrivals_are_so_many_times_as_many_for_each_key(recording: Recording, f
     before, found = Counter(recording.key), loaded(recording, {"work": Load(arrivals={"": factor})})
     after = Counter(found.key)
     assert {key: after[key] for key in before} == {key: int(before[key] * factor + 1e-9) for key in before}
-    assert found.at_ms == sorted(found.at_ms)
+    assert list(found.at_ms) == sorted(found.at_ms)
     assert found.at_ms[-1] <= recording.at_ms[-1]
 
 

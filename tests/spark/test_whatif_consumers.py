@@ -217,6 +217,13 @@ def test_leases_without_an_owner_and_a_rule_are_consumers_of_their_own() -> None
     assert kind.most == 4
 
 
+def test_an_owner_for_each_request_is_no_consumer() -> None:
+    """Two workers that make up a new owner for each request are two consumers, and not a hundred."""
+    leases = [(at * 50, at, at, 1, at * 50 + 99) for at in range(100)]
+    (kind,) = consumers_of(_log(leases)).kinds
+    assert kind.most == 2
+
+
 def test_a_lease_without_an_end_keeps_its_consumer_there() -> None:
     """A consumer that holds a lease when the journal ends is there to the end."""
     log = _log([(at * 10, at, 0, 1, at * 10 + 5) for at in range(30)])

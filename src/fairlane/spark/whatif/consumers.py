@@ -32,6 +32,8 @@ from fairlane.spark.whatif.rows import NEVER, Flags, Ints
 
 NEVER_ENDED = 1 << 62
 _RESTS_MAX = 64
+_REQUESTS_MIN = 2
+"""So many requests an owner makes in the mean, if it is the name of a consumer."""
 _MOST = 0.98
 """The part of requests that a rule has to hold for: some leases of a consumer that was restarted are in its way."""
 
@@ -110,7 +112,7 @@ def consumers_of(log: LeaseLog) -> QueueConsumers:
     """Return the consumers that a log of leases shows."""
     kinds: list[ConsumerKind] = []
     begin_ms = log.at_ms.copy()
-    is_named = log.owner != NEVER
+    is_named = _named(log)
     for named, kept in ((True, is_named), (False, ~is_named)):
         if not kept.any():
             continue
@@ -122,6 +124,16 @@ def consumers_of(log: LeaseLog) -> QueueConsumers:
         kinds += _Requests(part, part.owner if named else _chained(part)).kinds(begins, named=named)
         begin_ms[kept] = begins
     return QueueConsumers(kinds or [ConsumerKind(counts=[(0, 0)])], begin_ms)
+
+
+def _named(log: LeaseLog) -> Flags:
+    """Return which leases have an owner that tells something: not one that is made up for each request."""
+    is_named: Flags = log.owner != NEVER
+    if is_named.any():
+        owners, requests = (np.unique(column[is_named]).size for column in (log.owner, log.record))
+        if requests < _REQUESTS_MIN * owners:
+            return np.zeros_like(is_named)
+    return is_named
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from fairlane.spark.whatif.attempts import EXPIRED
 from fairlane.spark.whatif.consumers import ConsumerKind
 from fairlane.spark.whatif.presence import Counts
 from fairlane.spark.whatif.recording import Change, Recording
-from fairlane.spark.whatif.rows import Ints
+from fairlane.spark.whatif.rows import Ints, column_of
 
 ALL: Final = ""
 MESSAGES_MAX: Final = 20_000_000
@@ -167,7 +167,7 @@ def _with_arrivals(recording: Recording, loads: Mapping[str, Load]) -> Recording
         ]
     return replace(
         recording,
-        at_ms=new_ms.tolist(),
+        at_ms=column_of(new_ms),
         leased_ms=np.full(source.size, -1, dtype=np.int64),
         changes=_changes(recording, source, new_ms),
         **columns,

@@ -1,8 +1,9 @@
 """A recording: the messages, attempts, changes and consumers of a group of queues, ready to be replayed.
 
 A *part* is one stay of a message in a queue, from its enqueue or redrive on. Parts are held in columns. Those that the
-loop of the simulation reads are plain lists, because reading an element of a list is what Python does fastest. Instants
-count from the first event, so that they stay small.
+loop of the simulation reads are lists, or arrays of the standard library where values differ from message to message:
+an element of NumPy's arrays is slow to read, and a list of large integers takes five times the memory of an array.
+Instants count from the first event, so that they stay small.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import pyarrow.compute as pc
 
 from fairlane.journal.records import AnyRecord
 from fairlane.model.message import Key
-from fairlane.spark.whatif.attempts import Leases, removals
+from fairlane.spark.whatif.attempts import Attempts, Leases, removals
 from fairlane.spark.whatif.consumers import ConsumerKind, consumers_of
 from fairlane.spark.whatif.files import CHANGE_KINDS, MESSAGE_KINDS, read_events
 from fairlane.spark.whatif.records import records_of
-from fairlane.spark.whatif.rows import NEVER, Ints, MessageRows, Parts
+from fairlane.spark.whatif.rows import NEVER, Ints, MessageRows, Parts, column_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Recording:
     first_ms: int
     last_ms: int
     queue: list[int]
-    at_ms: list[int]
+    at_ms: Sequence[int]
     key: list[Key]
     cost: list[int]
     priority: list[int]
@@ -88,9 +89,9 @@ class Recording:
     deadline_ms: list[int | None]
     weight: list[int]
     cap: list[int | None]
-    first: list[int]
-    hold_ms: list[int]
-    busy_ms: list[int]
+    first: Sequence[int]
+    hold_ms: Sequence[int]
+    busy_ms: Sequence[int]
     end: list[int]
     delay_ms: list[int]
     settle: list[int]
@@ -114,33 +115,29 @@ def record(files: Sequence[Path], queues: tuple[str, ...]) -> Recording:
 
 def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
     """Return the recording of a group of queues from events."""
-    is_change = pc.is_in(table["kind"], pa.array(CHANGE_KINDS))
-    first_ms = int(table["at_ms"][0].as_py()) if table.num_rows else 0
+    first_ms, last_ms = (int(table["at_ms"][at].as_py()) if table.num_rows else 0 for at in (0, -1))
+    sequence = int(table["sequence"][0].as_py()) if table.num_rows else 1
+    changed = table.filter(pc.is_in(table["kind"], pa.array(CHANGE_KINDS)))
     rows = MessageRows(table.filter(is_of_message(table)), queues, first_ms)
+    del table  # the rows have a copy of what they need
     parts = Parts(rows)
     leases = Leases(rows, parts)
     terms = rows.terms(parts.start)
-    begin_ms, consumers = rows.at_ms[leases.row], []
-    for at in range(len(queues)):
-        places, log = leases.log_of(at, terms["throttles"])
-        found = consumers_of(log)
-        begin_ms[places] = found.begin_ms
-        consumers.append(found.kinds)
-    attempts = leases.attempts(terms["key"], begin_ms)
-    changes = [*_changes(table.filter(is_change), first_ms, parts), *_removals(rows, parts)]
+    consumers, attempts = _work(rows, leases, terms, len(queues))
+    changes = [*_changes(changed, first_ms, parts), *_removals(rows, parts)]
     first = leases.first_of_parts()
     unknown = [np.unique(rows.number[parts.unknown & (rows.queue == at)]) for at in range(len(queues))]
     return Recording(
         queues=queues,
-        sequence=int(table["sequence"][0].as_py()) if table.num_rows else 1,
+        sequence=sequence,
         first_ms=first_ms,
-        last_ms=int(table["at_ms"][-1].as_py()) - first_ms if table.num_rows else 0,
+        last_ms=last_ms - first_ms,
         queue=rows.queue[parts.start].tolist(),
-        at_ms=rows.at_ms[parts.start].tolist(),
+        at_ms=column_of(rows.at_ms[parts.start]),
         **terms,
-        first=attempts.first.tolist(),
-        hold_ms=attempts.hold_ms.tolist(),
-        busy_ms=attempts.busy_ms.tolist(),
+        first=column_of(attempts.first),
+        hold_ms=column_of(attempts.hold_ms),
+        busy_ms=column_of(attempts.busy_ms),
         end=attempts.end.tolist(),
         delay_ms=attempts.delay_ms.tolist(),
         settle=attempts.settle.tolist(),
@@ -156,6 +153,19 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
         assumed=attempts.assumed,
         unknown=[int(numbers.size) for numbers in unknown],
     )
+
+
+def _work(
+    rows: MessageRows, leases: Leases, terms: dict[str, list[Any]], queues: int
+) -> tuple[list[list[ConsumerKind]], Attempts]:
+    """Return the consumers of each queue, and all attempts with the work that each took of them."""
+    begin_ms, consumers = rows.at_ms[leases.row], []
+    for queue in range(queues):
+        places, log = leases.log_of(queue, terms["throttles"])
+        found = consumers_of(log)
+        begin_ms[places] = found.begin_ms
+        consumers.append(found.kinds)
+    return consumers, leases.attempts(terms["key"], begin_ms)
 
 
 def is_of_message(table: pa.Table) -> pa.ChunkedArray:

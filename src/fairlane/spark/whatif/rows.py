@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -112,6 +114,11 @@ def ints(column: pa.ChunkedArray | pa.Array, nothing: int = 0) -> Ints:
     """Return a column of whole numbers."""
     filled: Ints = pc.fill_null(column, nothing).to_numpy(zero_copy_only=False).astype(np.int64)
     return filled
+
+
+def column_of(values: Ints) -> Sequence[int]:
+    """Return whole numbers as a column that gives plain integers, and takes a fifth of a list of them."""
+    return array("q", np.ascontiguousarray(values, dtype=np.int64).tobytes())
 
 
 def flags(column: pa.ChunkedArray) -> Flags:
