@@ -36,6 +36,7 @@ print("same")
 @pytest.mark.long
 def test_scenarios_run_without_a_spark_context(tmp_path: Path) -> None:
     """A remote session has no context, and gives the same numbers as this process, with progress."""
+    pytest.importorskip("grpc_status", reason="Spark Connect is not installed")
     make_journal(tmp_path, Traffic(messages=600, span_ms=10_000, tenants=4, consumers=3, load=0.9))
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

@@ -106,7 +106,8 @@ def test_a_forecast_of_another_load_is_what_a_broker_does(
 def _log(leases: list[tuple[int, int, int, int, int]], *, ready_ms: int = 0) -> LeaseLog:
     """Return the log of leases, each with its instant, request, owner, how many were requested, and its end."""
     ends = sorted(range(len(leases)), key=lambda at: (leases[at][4], at))
-    sequence, end_sequence = {}, {}
+    sequence: dict[int, int] = {}
+    end_sequence: dict[int, int] = {}
     events = sorted([(one[0], 1, at) for at, one in enumerate(leases)] + [(leases[at][4], 0, at) for at in ends])
     for number, (_, is_lease, at) in enumerate(events):
         (sequence if is_lease else end_sequence)[at] = number

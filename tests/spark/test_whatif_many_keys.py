@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -61,7 +62,7 @@ def journals(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Path]]:
 
 def test_recording_takes_as_many_array_operations_for_many_keys_as_for_few(journals: dict[int, list[Path]]) -> None:
     """Twenty times the keys take no more operations on arrays: there is none for each key, which would be quadratic."""
-    few, many = (_numpy_calls(lambda files=files: record(files, ("work",))) for files in journals.values())
+    few, many = (_numpy_calls(partial(record, files, ("work",))) for files in journals.values())
     assert many <= few * 1.2
 
 

@@ -152,7 +152,8 @@ def _summed(table: pa.Table) -> list[dict[str, Any]]:
     joined = pc.fill_null(pc.binary_join(table["throttles"], "\x1f"), "")
     table = table.set_column(table.schema.get_field_index("throttles"), "throttles", joined)
     keys = ["kind", "queue", "target", "throttles"]
-    return table.group_by(keys, use_threads=False).aggregate([([], "count_all")]).to_pylist()
+    summed: list[dict[str, Any]] = table.group_by(keys, use_threads=False).aggregate([([], "count_all")]).to_pylist()
+    return summed
 
 
 def chosen(found: dict[str, QueueFacts], queues: Sequence[str]) -> list[str]:

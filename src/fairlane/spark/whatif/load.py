@@ -156,7 +156,7 @@ def _with_arrivals(recording: Recording, loads: Mapping[str, Load]) -> Recording
     source, new_ms = source[order], new_ms[order]
     moved = new_ms - at_ms[source]
     chosen = source.tolist()
-    columns: dict[str, Any] = {}
+    columns: dict[str, Any] = {name: np.zeros(source.size, dtype=np.int64) for name in _JOURNALLED}
     for name in _COLUMNS:
         old = getattr(recording, name)
         columns[name] = [old[at] for at in chosen]
@@ -171,7 +171,6 @@ def _with_arrivals(recording: Recording, loads: Mapping[str, Load]) -> Recording
         leased_ms=np.full(source.size, -1, dtype=np.int64),
         changes=_changes(recording, source, new_ms),
         **columns,
-        **{name: np.zeros(source.size, dtype=np.int64) for name in _JOURNALLED},
     )
 
 

@@ -75,7 +75,8 @@ def began(lease_ms: Ints, end_ms: Ints, size: Ints, *, works: int) -> Ints:
     if works == 1:
         known = np.where(end_ms < _OPEN, end_ms, 0)
         before = np.concatenate([[0], np.maximum.accumulate(known)[:-1]])
-        return np.maximum(lease_ms, before)
+        begin_ms: Ints = np.maximum(lease_ms, before)
+        return begin_ms
     free = [0] * works  # from when on each of its hands is free; a heap
     found = []
     for leased, ended in zip(lease_ms.tolist(), end_ms.tolist(), strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 from uuid import uuid4
 
 import msgspec
@@ -116,14 +116,15 @@ def _watched(spark: SparkSession, note: Callable[[int], None]) -> Iterator[None]
         over.set()
         watcher.join()
         for name, value in zip((_GROUP, _DESCRIPTION), before, strict=True):
-            context.setLocalProperty(name, value)
+            context.setLocalProperty(name, cast("str", value))  # None removes a property, unlike its type says
 
 
 @contextmanager
 def _watched_remotely(spark: SparkSession, note: Callable[[int], None]) -> Iterator[None]:
-    def handler(stages: Any, **_: object) -> None:  # noqa: ANN401 - Spark Connect's own type, which needs grpc
+    def handle(stages: Any, **_: object) -> None:  # noqa: ANN401 - Spark Connect's own type, which needs grpc
         note(sum(stage.num_completed_tasks for stage in stages or ()))
 
+    handler: Any = handle
     spark.registerProgressHandler(handler)
     try:
         yield
