@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlane.errors import CandidateInvalid
 from fairlane.spark.whatif.accuracy import ModelError, require_accuracy
-from fairlane.spark.whatif.comparison import Comparison, Journal, Progress, compare
+from fairlane.spark.whatif.comparison import Comparison, Journal, compare
 from fairlane.spark.whatif.measures import ALL_KEYS, KeyMeasures, MeasuredPeriod
 from fairlane.spark.whatif.scenario import Scenario
+from fairlane.spark.whatif.spark_runs import Progress
 from fairlane.spark.whatif.sweeps import SAME, SCENARIOS_MAX, assumed, sweep
-from fairlane.spark.whatif.targets import EVERY_KEY, Target, require_keys
+from fairlane.spark.whatif.targets import EVERY_KEY, Target, only_queue, require_keys
 from fairlane.spark.whatif.tasks import ORIGINAL_AT
 
 if TYPE_CHECKING:
@@ -95,9 +95,7 @@ def advise(
         CandidateInvalid: there is no target, a key is unknown, or a sweep can't be understood.
         ModelInaccurate: the model is too far from the journal.
     """
-    if len(journal.queues) != 1 or not targets:
-        raise CandidateInvalid("Advice needs exactly one queue and at least one target.")
-    queue = journal.queues[0]
+    queue = only_queue(journal, targets)
     base = assumed(assume, journal.queues, journal.policies)
     known = compare(journal, [base] if assume else [], span=span, spark=spark)
     require_keys(targets, known.of(ORIGINAL_AT, queue), queue)

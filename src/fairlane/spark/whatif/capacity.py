@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlane.errors import CandidateInvalid
 from fairlane.spark.whatif.accuracy import ModelError, require_accuracy
-from fairlane.spark.whatif.comparison import Comparison, Journal, Progress, compare
+from fairlane.spark.whatif.comparison import Comparison, Journal, compare
 from fairlane.spark.whatif.measures import ALL_KEYS, MeasuredPeriod
 from fairlane.spark.whatif.scenario import ORIGINAL, Scenario
+from fairlane.spark.whatif.spark_runs import Progress, parallelism_of
 from fairlane.spark.whatif.sweeps import CONSUMERS_MAX, assumed, setting_of
-from fairlane.spark.whatif.targets import Target, require_keys
+from fairlane.spark.whatif.targets import Target, only_queue, require_keys
 from fairlane.spark.whatif.tasks import ORIGINAL_AT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_TIMES = 64
-"""The search goes up to so many times as many consumers as there were, unless told otherwise."""
+"""The search goes up to this multiple of the consumers in the journal, unless told otherwise."""
 
 
 class CapacityTried(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,9 +89,7 @@ def find_capacity(
         CandidateInvalid: there is no target, a key is unknown, or an assumption can't be understood.
         ModelInaccurate: the model is too far from the journal.
     """
-    if len(journal.queues) != 1 or not targets:
-        raise CandidateInvalid("The search needs exactly one queue and at least one target.")
-    queue = journal.queues[0]
+    queue = only_queue(journal, targets)
     base = assumed(assume, journal.queues, journal.policies)
     known = compare(journal, [], span=span, spark=spark)
     require_keys(targets, known.of(ORIGINAL_AT, queue), queue)
@@ -128,7 +126,7 @@ class _Search:
     ) -> None:
         self._journal, self._targets, self._base = journal, targets, base
         self._span, self._spark, self._progress = span, spark, progress
-        self._width = 1 if spark is None else _parallelism(spark)
+        self._width = 1 if spark is None else parallelism_of(spark)
         self._expected = 1
         self.known = known
         self.tried: dict[int, CapacityTried] = {}
@@ -168,12 +166,6 @@ class _Search:
 
 def _named(base: Scenario, step: Scenario) -> str:
     return step.name if base.name == ORIGINAL else f"{base.name}, {step.name}"
-
-
-def _parallelism(spark: SparkSession) -> int:
-    from fairlane.spark.whatif.spark_runs import parallelism_of  # noqa: PLC0415 - only where Spark is used
-
-    return parallelism_of(spark)
 
 
 def _waiting_per_consumer(found: Comparison, queue: str, targets: Sequence[Target]) -> int | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,14 +16,13 @@ from fairlane.spark.whatif.consumers import ConsumerKind
 from fairlane.spark.whatif.files import QueueFacts, chosen, groups, journal_files, latest_config, survey
 from fairlane.spark.whatif.measures import KeyCheck, KeyMeasures, MeasuredPeriod
 from fairlane.spark.whatif.scenario import ORIGINAL, Scenario
+from fairlane.spark.whatif.spark_runs import Progress, run_in_spark
 from fairlane.spark.whatif.tasks import Notes, RunOutcome, RunPlan, RunTask, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOURNAL = -1
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called with how many runs are done, and how many there are."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,13 +112,8 @@ def compare(
     """
     before = [Scenario(name=ORIGINAL)] if known is None else known.scenarios
     everything = [*before, *scenarios]
-    work = RunPlan(
-        files=[str(path) for path in journal.files],
-        groups=journal.groups,
-        scenarios=everything,
-        span=span,
-        begin=0 if known is None else len(before),
-    )
+    files, begin = [str(path) for path in journal.files], 0 if known is None else len(before)
+    work = RunPlan(files=files, groups=journal.groups, scenarios=everything, span=span, begin=begin)
     outcomes = _run(journal, work, spark, progress)
     measures = [one for outcome in outcomes for one in outcome.measures if one.queue in journal.queues]
     unique = {(one.scenario, one.queue, one.key): one for one in measures}
@@ -143,8 +137,6 @@ def _run(journal: Journal, work: RunPlan, spark: SparkSession | None, progress: 
     if not work.numbers:
         return []
     if spark is not None:
-        from fairlane.spark.whatif.spark_runs import run_in_spark  # noqa: PLC0415 - only where Spark is used
-
         return run_in_spark(spark, work, sizes=journal.sizes, progress=progress)
     tasks = [RunTask(group, [at]) for group in range(len(work.groups)) for at in work.numbers]
     outcomes = []

@@ -33,7 +33,7 @@ from fairlane.spark.whatif.rows import NEVER, Flags, Ints
 NEVER_ENDED = 1 << 62
 _RESTS_MAX = 64
 _REQUESTS_MIN = 2
-"""So many requests an owner makes in the mean, if it is the name of a consumer."""
+"""The requests that an owner makes at least, in the mean, if it is the name of a consumer."""
 _MOST = 0.98
 """The part of requests that a rule has to hold for: some leases of a consumer that was restarted are in its way."""
 
@@ -281,7 +281,7 @@ def _held(owner: Ints, steps: Ints) -> Ints:
 
 
 def _some(rests: Ints) -> list[int]:
-    """Return so many of the rests that they tell how long they are, and no more.
+    """Return a sample of the rests.
 
     The longest few are left out: some consumers worked meanwhile, under leases that then expired.
     """

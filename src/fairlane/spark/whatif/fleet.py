@@ -82,7 +82,7 @@ class Fleet:
         return [consumer for there in self._there for consumer in there]
 
     def pass_time(self, now_ms: int) -> None:
-        """Let consumers come and go up to an instant. One that goes finishes what it holds."""
+        """Add and remove consumers up to an instant. One that leaves finishes what it holds."""
         while self._changes and self._changes[-1][0] <= now_ms:
             _, place, kind, number = self._changes.pop()
             there = self._there[place]

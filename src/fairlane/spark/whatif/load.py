@@ -7,7 +7,7 @@ A load changes a recording, not the settings of the broker:
 - *arrivals*: messages are repeated or left out, those of a key evenly. A repetition comes at another time than its
   original, up to a minute later, by a shift that all repetitions of the same key have in common: so bursts stay bursts,
   the day keeps its shape, and keys are not in step.
-- *service*: the work on each message takes so many times as long. Leases that expire last as long as they did.
+- *service*: the work on each message takes longer or shorter by a factor. Leases that expire last as long as they did.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from zlib import crc32
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from fairlane.errors import CandidateInvalid
 from fairlane.model.message import key_text
@@ -27,7 +28,7 @@ from fairlane.spark.whatif.attempts import EXPIRED
 from fairlane.spark.whatif.consumers import ConsumerKind
 from fairlane.spark.whatif.presence import Counts
 from fairlane.spark.whatif.recording import Change, Recording
-from fairlane.spark.whatif.rows import Ints, column_of
+from fairlane.spark.whatif.rows import NEVER, Ints, column_of
 
 ALL: Final = ""
 MESSAGES_MAX: Final = 20_000_000
@@ -117,7 +118,7 @@ def mean_count(counts: Counts, last_ms: int) -> float:
 # ------------------------------------------------------------------------------------------------ service, arrivals
 
 
-def _factors(recording: Recording, loads: Mapping[str, Load], name: str) -> Any:  # noqa: ANN401 - an array of floats
+def _factors(recording: Recording, loads: Mapping[str, Load], name: str) -> NDArray[np.float64]:
     """Return the factor of each part."""
     by_queue: list[dict[str, float]] = [getattr(loads.get(queue, Load()), name) for queue in recording.queues]
     known: dict[tuple[int, Any], float] = {}
@@ -154,27 +155,29 @@ def _with_arrivals(recording: Recording, loads: Mapping[str, Load]) -> Recording
     new_ms = (at_ms[source] + shift_ms) % whole_ms
     order = np.lexsort((source, new_ms))
     source, new_ms = source[order], new_ms[order]
-    moved = new_ms - at_ms[source]
-    chosen = source.tolist()
+    return replace(
+        recording,
+        at_ms=column_of(new_ms),
+        leased_ms=np.full(source.size, NEVER, dtype=np.int64),
+        changes=_changes(recording, source, new_ms),
+        **_columns(recording, source, new_ms - at_ms[source]),
+    )
+
+
+def _columns(recording: Recording, source: Ints, moved_ms: Ints) -> dict[str, Any]:
+    """Return the other columns of repeated messages, each with the instants that move with it."""
     columns: dict[str, Any] = {name: np.zeros(source.size, dtype=np.int64) for name in _JOURNALLED}
+    chosen, moved = source.tolist(), moved_ms.tolist()
     for name in _COLUMNS:
         old = getattr(recording, name)
         columns[name] = [old[at] for at in chosen]
     for name in ("due_ms", "deadline_ms"):
         old = getattr(recording, name)
-        columns[name] = [
-            None if old[at] is None else old[at] + by for at, by in zip(chosen, moved.tolist(), strict=True)
-        ]
-    return replace(
-        recording,
-        at_ms=column_of(new_ms),
-        leased_ms=np.full(source.size, -1, dtype=np.int64),
-        changes=_changes(recording, source, new_ms),
-        **columns,
-    )
+        columns[name] = [None if old[at] is None else old[at] + by for at, by in zip(chosen, moved, strict=True)]
+    return columns
 
 
-def _copies(recording: Recording, times: Any) -> tuple[Ints, Ints]:  # noqa: ANN401 - an array of floats
+def _copies(recording: Recording, times: NDArray[np.float64]) -> tuple[Ints, Ints]:
     """Return for each message under the load which part it repeats, and how much later it comes."""
     known: dict[tuple[int, Any], int] = {}
     pairs = list(zip(recording.queue, recording.key, strict=True))

@@ -21,7 +21,7 @@ except ImportError as error:
 _KEYS_IN_PLOTS = 20
 _KEYS_IN_TABLES = 100
 _SCENARIOS_SHOWN = 8
-"""So many scenarios are compared key by key; the summary has all."""
+"""The number of scenarios that are compared key by key; the summary has all."""
 _MEASURES = (("wait_p50_ms", "Median wait"), ("wait_p99_ms", "99th percentile of waits"))
 _COLOURS = ("#8a94a0", "#2a5d9c", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9d755d")
 """The first is that of the original settings."""

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, TypeAlias, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from fairlane.spark.whatif.tasks import LoadedGroup, RunOutcome, RunPlan, RunTask, run_tasks, split
+
+if TYPE_CHECKING:  # without Spark, scenarios run in this process
+    from pyspark import SparkContext, StatusTracker
+    from pyspark.sql import SparkSession
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with how many runs are done, and how many there are."""
 _TASKS_FOR_EACH: Final = 8
-"""So many tasks for each that Spark runs at once: progress moves, and a slow task delays little."""
+"""The number of tasks for each that Spark runs at once: progress moves, and a slow task delays little."""
 _POLL_S: Final = 0.5
 _GROUP: Final = "spark.jobGroup.id"
 _DESCRIPTION: Final = "spark.job.description"
@@ -73,38 +74,30 @@ def run_in_spark(
 
 def parallelism_of(spark: SparkSession) -> int:
     """Return how many tasks Spark runs at once."""
-    try:
-        return spark.sparkContext.defaultParallelism
-    except PySparkException:  # Spark Connect has no context; a range has so many partitions unless told otherwise
-        return spark.range(0, 1 << 12).select(F.spark_partition_id()).distinct().count()
+    context = getattr(spark, "sparkContext", None)
+    if context is not None:
+        return int(context.defaultParallelism)
+    # Spark Connect has no context; but a range has one partition for each task that runs at once.
+    return spark.range(0, 1 << 12).selectExpr("spark_partition_id() AS part").distinct().count()
 
 
 def _nothing(_done: int, _total: int) -> None:
     pass
 
 
-@contextmanager
-def _watched(spark: SparkSession, note: Callable[[int], None]) -> Iterator[None]:
+def _watched(spark: SparkSession, note: Callable[[int], None]) -> AbstractContextManager[None]:
     """Call a function with how many tasks are done, while a job of this thread runs."""
-    try:
-        context = spark.sparkContext
-    except PySparkException:
-        with _watched_remotely(spark, note):
-            yield
-        return
+    context = getattr(spark, "sparkContext", None)
+    return _watched_remotely(spark, note) if context is None else _watched_here(context, note)
+
+
+@contextmanager
+def _watched_here(context: SparkContext, note: Callable[[int], None]) -> Iterator[None]:
     group, over = f"whatif-{uuid4().hex}", threading.Event()
 
     def watch() -> None:
-        tracker = context.statusTracker()
         while not over.wait(_POLL_S):
-            stages = [
-                stage
-                for job in tracker.getJobIdsForGroup(group)
-                if (info := tracker.getJobInfo(job)) is not None
-                for stage in map(tracker.getStageInfo, info.stageIds)
-                if stage is not None
-            ]
-            note(sum(stage.numCompletedTasks for stage in stages))
+            note(_done(context.statusTracker(), group))
 
     before = context.getLocalProperty(_GROUP), context.getLocalProperty(_DESCRIPTION)
     context.setJobGroup(group, "fairlane what-if: replay scenarios")
@@ -119,9 +112,22 @@ def _watched(spark: SparkSession, note: Callable[[int], None]) -> Iterator[None]
             context.setLocalProperty(name, cast("str", value))  # None removes a property, unlike its type says
 
 
+def _done(tracker: StatusTracker, group: str) -> int:
+    """Return how many tasks of a group of jobs are done."""
+    jobs = [info for job in tracker.getJobIdsForGroup(group) if (info := tracker.getJobInfo(job)) is not None]
+    stages = [tracker.getStageInfo(stage) for info in jobs for stage in info.stageIds]
+    return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+
+
+class _Stage(Protocol):
+    """What Spark Connect tells of a stage; its own type needs grpc."""
+
+    num_completed_tasks: int
+
+
 @contextmanager
 def _watched_remotely(spark: SparkSession, note: Callable[[int], None]) -> Iterator[None]:
-    def handle(stages: Any, **_: object) -> None:  # noqa: ANN401 - Spark Connect's own type, which needs grpc
+    def handle(stages: Iterable[_Stage] | None, **_: object) -> None:
         note(sum(stage.num_completed_tasks for stage in stages or ()))
 
     handler: Any = handle

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from fairlane.errors import CandidateInvalid
 from fairlane.spark.whatif.measures import ALL_KEYS, KeyMeasures
+
+if TYPE_CHECKING:
+    from fairlane.spark.whatif.comparison import Journal
 
 EVERY_KEY: Final = "*"
 """The key of a target that every key has to meet."""
@@ -91,3 +94,10 @@ def require_keys(targets: Sequence[Target], keys: Mapping[str, KeyMeasures], que
     for target in targets:
         if target.key not in (EVERY_KEY, *keys):
             raise CandidateInvalid(f"Target {target.text}: queue {queue!r} has no messages of key {target.key!r}.")
+
+
+def only_queue(journal: Journal, targets: Sequence[Target]) -> str:
+    """Return the one queue that is looked at. Raises CandidateInvalid if there are several, or no targets."""
+    if len(journal.queues) != 1 or not targets:
+        raise CandidateInvalid("This needs exactly one queue and at least one target.")
+    return journal.queues[0]
