@@ -115,7 +115,7 @@ def repeat(stretch: pa.Table, folder: Path, *, times: int) -> None:
         held.append(part)
         if sum(map(len, held)) >= _SEGMENT or at == times - 1:
             rows = pa.concat_tables(held)
-            name = f"journal-{first:020}-{first + len(rows) - 1:020}.parquet"
+            name = f"journal-{'0' * 16}-{first:020}-{first + len(rows) - 1:020}.parquet"
             pq.write_table(rows, folder / name, compression="zstd")
             first, held = first + len(rows), []
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -24,19 +24,19 @@ from fairlane.adapters.system import SystemClock, SystemDisk, SystemEntropy
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.frontends.threads import Broker
-from fairlane.broker.handlers.internal import ListSegments, ReadPages
+from fairlane.broker.handlers.internal import IdentifyJournal, ListSegments, ReadPages
 from fairlane.broker.settings import Settings
 from fairlane.errors import InvalidArgument
 from fairlane.journal.records import SegmentImage
 from fairlane.model.config_scope import read_for_hook
 from fairlane.model.message import Delivery, NewMessage, Receipt
-from fairlane.model.partitions import NUMBER_BITS
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.spelling import did_you_mean
 from fairlane.model.views import DeadLetterFilter
 from fairlane.ports.board import Board
 from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Store, StoredPage
+from fairlane.verbs.journal import Events, OnTrimmed
 
 if TYPE_CHECKING:
     from fairlane.adapters.s3.bucket import S3Bucket
@@ -66,8 +66,6 @@ __all__ = [
     "shown_url",
 ]
 
-_EXPORTED_EVENTS = 250_000
-"""About how many events go to one file."""
 EXPORT_READER = "parquet-export"
 _GC_THRESHOLD = (50_000, 20, 100)
 
@@ -332,31 +330,31 @@ def export_journal(broker: Broker, folder: Path | str) -> list[Path]:
     from fairlane.adapters.parquet_export import export_segment
 
     positions = {reader.name: reader.position for reader in broker.readers()}
-    segments = broker.call(ListSegments())
+    segments, journal = broker.call(ListSegments()), broker.call(IdentifyJournal())
     if EXPORT_READER not in positions:
         positions[EXPORT_READER] = segments[0].first - 1 if segments else 0
         broker.set_reader(EXPORT_READER, positions[EXPORT_READER])
     files = []
     for segment in segments:
-        files.append(export_segment(segment, _pages(broker, segment), Path(folder)).path)
+        files.append(export_segment(segment, _pages(broker, segment), Path(folder), journal=journal).path)
         if segment.end - 1 > positions[EXPORT_READER]:
             broker.set_reader(EXPORT_READER, segment.end - 1)
     return files
 
 
 def export_events(
-    read: Callable[[int], tuple[Sequence[Mapping[str, object]], int]],
+    read: Callable[[int, OnTrimmed], Events],
     folder: Path | str,
     *,
     tell: Callable[[int], None] = lambda _position: None,
 ) -> list[Path]:
     """Write the events of a journal elsewhere that are not in a folder yet, as Parquet, and return the new files.
 
-    It may be interrupted and repeated at any time, and goes on after the last event that is in the folder. Needs the
-    extra ``fairlane[arrow]``.
+    It may be interrupted and repeated at any time, and goes on after the last event of this journal that is in the
+    folder. Needs the extra ``fairlane[arrow]``.
 
     Args:
-        read: returns events after a position, and the position they reach to; the same one when there are no more.
+        read: returns events after a position; the same position with no events when there are no more.
         folder: where to; it is made if it is not there.
         tell: called with the position that is reached.
 
@@ -364,27 +362,9 @@ def export_events(
         StoreFailed: a file could not be written.
         JournalTrimmed: what comes next is gone already.
     """
-    from fairlane.adapters.parquet_export import export_batches, exported
-    from fairlane.journal.arrow import batch_of_rows
+    from fairlane.adapters.parquet_export import export_stream
 
-    place = Path(folder)
-    position = max((last for _, last, _ in exported(place).files), default=0)
-    files: list[Path] = []
-    while True:
-        first, batches, count = position + 1, [], 0
-        while count < _EXPORTED_EVENTS:
-            rows, reached = read(position)
-            if reached <= position:
-                break
-            first = max(first, (reached >> NUMBER_BITS << NUMBER_BITS) + 1)  # a partition's journal begins far above 0
-            position = reached
-            count += len(rows)
-            batches.append(batch_of_rows(rows))
-            tell(position)
-        if position < first:
-            return files
-        stretch = SegmentImage(first, position + 1, 0, 0, 0)
-        files.append(export_batches(stretch, batches, place).path)
+    return export_stream(read, Path(folder), tell=tell)
 
 
 def _pages(broker: Broker, segment: SegmentImage) -> Iterator[StoredPage]:

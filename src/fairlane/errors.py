@@ -197,8 +197,17 @@ class JournalTrimmed(RequestError):
     """The requested part of the journal has been deleted."""
 
     remedy = (
-        "Read from the position in this error. "
+        "Read from the position in this error, or leave out what is gone with on_trimmed=skip (--on-trimmed skip). "
         "To keep more in future, raise the journal's retention or register a reader."
+    )
+
+
+class JournalMismatch(RequestError):
+    """The journal is not the one that the tables, the checkpoint or the request were made for. Nothing was changed."""
+
+    remedy = (
+        "Read the journal with the id in this error. If another journal took its place for good, "
+        "declare a new epoch once: `pipeline run --new-epoch`, or the option new_epoch of the Spark source."
     )
 
 

@@ -1,4 +1,4 @@
-"""Checking and repairing a store that no broker has open.
+"""Checking and repairing a store that no broker has open, and declaring that it was restored from a backup.
 
 A broker refuses a damaged store. Checking says what is damaged and how much that affects; repairing copies what is
 readable to a new database, keeps the damaged files, and goes on with sequences that were certainly never issued.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.adapters.rocksdb import repair
 from fairlane.adapters.rocksdb.database import probe_reach
 from fairlane.adapters.rocksdb.folder import DATABASE, MARK, Examination, examine, locked
@@ -16,10 +17,13 @@ from fairlane.adapters.rocksdb.high_water import FILE_NAME, HighWater
 from fairlane.adapters.rocksdb.survey import Progress
 from fairlane.adapters.store_url import is_url
 from fairlane.adapters.succession import EMPTY
-from fairlane.assembly import open_store
+from fairlane.adapters.system import SystemClock, SystemEntropy
+from fairlane.assembly import open_hooks, open_store
+from fairlane.broker.engine.engine import Engine
 from fairlane.broker.inspection import Inspection, inspect_store
 from fairlane.errors import FairlaneError, InvalidArgument
-from fairlane.ports.store import Extent
+from fairlane.journal.codec import decode
+from fairlane.ports.store import Extent, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +157,59 @@ def _finish(folder: Path, found: Examination, *, is_dry_run: bool) -> RepairRepo
     if not is_dry_run:
         repair.finish(folder, end=end, reserved=reserved)
     return RepairReport(found=report, next_sequence=reserved, aside=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreReport:
+    """How a restored store goes on.
+
+    Attributes:
+        journal_id: the new id of its journal.
+        next_sequence: the first sequence that is issued from now on, above all that may have been issued before.
+    """
+
+    journal_id: str
+    next_sequence: int
+
+
+def declare_restored(place: Path | str) -> RestoreReport:
+    """Give the journal of a store that was restored from a backup a new id, and skip sequences it may have issued.
+
+    Readers of the journal that continue from a position then learn that it is another journal. Otherwise events that
+    the broker records from now on would pass for those that it recorded under the same sequences after the backup.
+
+    Raises:
+        StoreLocked: a broker has the store open.
+        InvalidArgument: there is no store.
+        StoreFailed, StoreCorrupt, StoreDamaged: the store can't be opened.
+    """
+    if not (isinstance(place, str) and is_url(place)):
+        place = _store_folder(place)
+    store = _numbered(open_store(place))
+    engine = Engine(store, hooks=open_hooks(lambda _key: None), clock=SystemClock(), entropy=SystemEntropy())
+    try:
+        engine.open()
+        journal_id = engine.renew_journal(skip=repair.UNKNOWN_SKIP)
+        cycle = engine.begin()
+        engine.write(cycle)
+        engine.sync()
+        engine.finish(cycle)
+        return RestoreReport(journal_id=journal_id, next_sequence=engine.ledger.next_sequence)
+    finally:
+        store.close()
+
+
+def _numbered(store: Store) -> Store:
+    """Return a store as its broker sees it: that of a partition counts from a high number, as its records tell."""
+    try:
+        store.recover()
+        page = next(store.pages(0), None)
+    finally:
+        store.close()
+    if page is None:
+        return store
+    first = decode(page.page).records[0].sequence - page.sequence
+    return NumberedStore(store, first=first) if first else store
 
 
 def _store_folder(place: Path | str) -> Path:

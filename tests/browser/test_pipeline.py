@@ -9,7 +9,8 @@ from fairlane.report import make_report
 from tests.browser.viewer import Viewer, served
 from tests.unit.report.written_tables import HOSTILE, write_all
 
-MANIFEST = {"version": 1, "run": 2, "format": "parquet", "covered": [[1, 500]], "days": ["2026-03-01", "2026-03-02"]}
+JOURNAL = {"journal_id": "00000000000000aa", "covered": [[1, 500, None, None]]}
+MANIFEST = {"version": 2, "run": 2, "format": "parquet", "journals": [JOURNAL], "days": ["2026-03-01", "2026-03-02"]}
 MADE = "[window.owned, document.querySelectorAll('main script, main img').length]"
 
 

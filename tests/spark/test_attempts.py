@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fairlane.adapters.parquet_export import export_segment
+from fairlane.journal.identity import JournalIdentity
 from fairlane.journal.records import SegmentImage
 from fairlane.spark.tables.attempts import attempts, in_queues
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
@@ -19,6 +20,7 @@ from tests.kit.simulation.simulation import Simulation
 
 pytestmark = pytest.mark.usefixtures("small_data")
 
+JOURNAL = JournalIdentity(journal_id="00000000000000aa")
 KINDS = {ACKED: "acked", RETURNED: "returned", EXPIRED: "returned", DEAD: "dead", EXPIRED_DEAD: "dead"}
 
 Attempt = tuple[int, int, int, str]
@@ -31,7 +33,7 @@ def journal_of(seed: int, folder: Path) -> list[Path]:
     simulation.run()
     books = simulation.auditor.books
     segment = SegmentImage(books.trimmed, books.next_sequence, 0, 0, 0)
-    export_segment(segment, simulation.disk.pages(books.trimmed - 1), folder)
+    export_segment(segment, simulation.disk.pages(books.trimmed - 1), folder, journal=JOURNAL)
     return journal_files(folder)
 
 

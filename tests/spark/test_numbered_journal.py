@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from fairlane.assembly import AsyncBroker, BrokerConfig, NewMessage, open_group
 from fairlane.broker.handlers.internal import ReadSlice
-from fairlane.errors import InvalidArgument, JournalTrimmed
+from fairlane.errors import JournalMismatch, JournalTrimmed
 from fairlane.gateway.local import LocalGateway
 from fairlane.journal.arrow import SCHEMA
 from fairlane.journal.events import rows
@@ -25,7 +25,8 @@ from fairlane.server.api_keys import ApiKeys
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.http import HttpInterface
 from fairlane.server.interfaces.websocket import QuickSocket
-from fairlane.spark.pipeline.source import LiveJournal
+from fairlane.spark.pipeline.journals import accepted
+from fairlane.spark.pipeline.live import LiveJournal
 from fairlane.spark.source.journal_files import JournalFiles
 from fairlane.spark.source.journal_reader import JournalPartition, JournalReader, JournalStreamReader
 from fairlane.spark.source.journal_server import ServerJournal
@@ -36,6 +37,7 @@ from tests.kit.waiting import until
 from tests.unit.server.house import run
 
 FIRST = 3 << 47
+JOURNAL = "00000000000000aa"
 MESSAGES = 40
 
 T = TypeVar("T")
@@ -103,7 +105,7 @@ def test_a_stream_begins_with_the_first_event(after: dict[str, str]) -> None:
         reader = JournalStreamReader(journal_options({"server": address, **after}), SCHEMA)
         start = reader.initialOffset()
         half = reader.latestOffset(start, ReadMaxRows(MESSAGES // 2))
-        assert half == {"sequence": FIRST + MESSAGES // 2}
+        assert half["sequence"] == FIRST + MESSAGES // 2
         first = reader.partitions(start, half)
         assert planned(first) == [(FIRST, FIRST + MESSAGES // 2)]
         rest = reader.latestOffset(half, ReadAllAvailable())
@@ -118,7 +120,10 @@ def test_the_pipeline_wants_nothing_before_the_first_event() -> None:
     """What is new to tables without events is one stretch, from the first event to the last."""
 
     def check(address: str, known: list[int]) -> None:
-        (segment,) = LiveJournal(ServerAddress(server=address)).new(())
+        live = LiveJournal(ServerAddress(server=address))
+        journals = accepted((), live.journals(), new_epoch=False)
+        (segment,) = live.new(journals)
+        assert journals[0].after == FIRST
         assert segment.covers == (FIRST + 1, known[-1])
 
     with_journal(check)
@@ -129,7 +134,7 @@ def test_a_journal_that_has_become_shorter_is_told() -> None:
 
     def check(address: str, known: list[int]) -> None:
         journal = ServerJournal(ServerAddress(server=address), on_trimmed="fail")
-        with pytest.raises(InvalidArgument, match="backup"):
+        with pytest.raises(JournalMismatch, match="backup"):
             list(journal.read(ReadRange(after=FIRST, until=known[-1] + 5), Selection(columns=("sequence",))))
 
     with_journal(check)
@@ -137,13 +142,13 @@ def test_a_journal_that_has_become_shorter_is_told() -> None:
 
 def test_exported_segments_are_planned_from_the_first(tmp_path: Path) -> None:
     """Files of such a journal are read from the start too, and a gap after the first is still a gap."""
-    (tmp_path / f"journal-{1:020}-{FIRST + 90:020}.parquet").touch()
-    (tmp_path / f"journal-{FIRST + 91:020}-{FIRST + 95:020}.parquet").touch()
-    assert JournalFiles(str(tmp_path), on_trimmed="fail").span() == (FIRST, FIRST + 95)
+    (tmp_path / f"journal-{JOURNAL}-{1:020}-{FIRST + 90:020}.parquet").touch()
+    (tmp_path / f"journal-{JOURNAL}-{FIRST + 91:020}-{FIRST + 95:020}.parquet").touch()
+    assert JournalFiles(str(tmp_path), on_trimmed="fail").span() == (FIRST, FIRST + 95, JOURNAL, 0)
     options = {"path": str(tmp_path), "after": "0", "partitions": "1"}
     plan = planned(JournalReader(journal_options(options), SCHEMA).partitions())
     assert plan == [(FIRST, FIRST + 90), (FIRST + 90, FIRST + 95)]
-    (tmp_path / f"journal-{1:020}-{FIRST + 90:020}.parquet").unlink()
+    (tmp_path / f"journal-{JOURNAL}-{1:020}-{FIRST + 90:020}.parquet").unlink()
     with pytest.raises(JournalTrimmed, match="begins after"):
         JournalReader(journal_options(options), SCHEMA).partitions()
 

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fairlane.adapters.parquet_export import export_segment
+from fairlane.journal.identity import JournalIdentity
 from fairlane.journal.records import SegmentImage
 from fairlane.spark.pipeline import JournalFolder, LiveJournal, read_table, run_pipeline
 from fairlane.spark.source.server_address import ServerAddress
@@ -19,11 +20,13 @@ from tests.system.server_process import ServerProcess
 
 pytestmark = pytest.mark.usefixtures("small_data")
 
+JOURNAL = JournalIdentity(journal_id="00000000000000aa")
+
 
 def export(broker: SteppedBroker, folder: Path) -> None:
     """Write the whole journal of a broker as one segment."""
     end = broker.engine.ledger.next_sequence
-    export_segment(SegmentImage(1, end, 0, 0, 0), broker.store.pages(0), folder)
+    export_segment(SegmentImage(1, end, 0, 0, 0), broker.store.pages(0), folder, journal=JOURNAL)
 
 
 def test_what_was_done_to_a_broker_is_in_the_tables(spark: SparkSession, tmp_path: Path) -> None:
@@ -85,8 +88,8 @@ def test_a_simulation_and_its_tables_agree(spark: SparkSession, tmp_path: Path, 
     simulation.run()
     books = simulation.auditor.books
     segment = SegmentImage(books.trimmed, books.next_sequence, 0, 0, 0)
-    export_segment(segment, simulation.disk.pages(books.trimmed - 1), tmp_path / "journal")
-    run_pipeline(spark, JournalFolder(tmp_path / "journal"), tmp_path / "tables")
+    export_segment(segment, simulation.disk.pages(books.trimmed - 1), tmp_path / "journal", journal=JOURNAL)
+    run_pipeline(spark, JournalFolder(tmp_path / "journal"), tmp_path / "tables", on_trimmed="skip")
 
     events = read_table(spark, tmp_path / "tables", "events")
     kinds = {row["kind"]: row["count"] for row in events.groupBy("kind").count().collect()}

@@ -12,27 +12,30 @@ from click.testing import CliRunner
 from fairlane.cli.main import cli
 from fairlane.errors import StoreCorrupt
 from fairlane.journal.segments import joined, without
+from fairlane.spark.pipeline.journals import Covered, JournalCoverage
 from fairlane.spark.pipeline.manifest import MANIFEST, Manifest, Swap, read_manifest, write_manifest
 from fairlane.spark.pipeline.source import new_segments
+
+JOURNAL = "00000000000000aa"
 
 
 def test_status_tells_how_far_the_tables_are(tmp_path: Path) -> None:
     """Events, days and gaps are shown to people, and all there is to programs."""
     known = Manifest(
         run=2,
-        covered=((1, 40), (51, 90)),
         days=(date(2026, 1, 1), date(2026, 1, 3)),
         horizon_ms=1_767_400_000_000,
         events=80,
         swap=Swap(run=2, first_day=date(2026, 1, 1)),
-    )
+    ).with_journals([JournalCoverage(journal_id=JOURNAL, covered=(Covered(1, 40), Covered(51, 90)))])
     write_manifest(tmp_path, known)
     result = CliRunner().invoke(cli, ["pipeline", "status", "--tables", str(tmp_path)])
     assert result.exit_code == 0, result.output
-    for words in ("80", "2026-01-01 to 2026-01-03", "41 to 50", "run it again"):
+    for words in ("80", "2026-01-01 to 2026-01-03", JOURNAL, "41 to 50", "run it again"):
         assert words in result.stdout
     told = CliRunner().invoke(cli, ["-o", "json", "pipeline", "status", "--tables", str(tmp_path)])
-    assert json.loads(told.stdout)["covered"] == [[1, 40], [51, 90]]
+    (journal,) = json.loads(told.stdout)["journals"]
+    assert (journal["journal_id"], [span[:2] for span in journal["covered"]]) == (JOURNAL, [[1, 40], [51, 90]])
 
 
 def test_commands_say_what_is_wrong(tmp_path: Path) -> None:
@@ -80,11 +83,12 @@ def test_stretches_that_touch_are_one() -> None:
 def test_no_sequence_of_two_segments_is_wanted_twice(tmp_path: Path) -> None:
     """Overlapping files share out what they cover; other files are none of ours."""
     for name in (
-        f"journal-{1:020}-{10:020}.parquet",
-        f"journal-{6:020}-{20:020}.parquet",
+        f"journal-{JOURNAL}-{1:020}-{10:020}.parquet",
+        f"journal-{JOURNAL}-{6:020}-{20:020}.parquet",
         ".journal-1.new",
         "x.parquet",
     ):
         (tmp_path / name).touch()
-    wanted = [segment.wanted for segment in new_segments(tmp_path, [(3, 4)])]
+    known = JournalCoverage(journal_id=JOURNAL, covered=(Covered(3, 4),))
+    wanted = [segment.wanted for segment in new_segments(tmp_path, {JOURNAL: known})]
     assert wanted == [((1, 2), (5, 10)), ((11, 20),)]

@@ -274,6 +274,9 @@ def test_a_servers_journal_is_exported_bit_by_bit(server: str, tmp_path: Path) -
         assert len(told) == 1
     assert json.loads(fairlane("--server", server, "--output", "json", "journal", "export", "--to", str(folder))) == []
     found = exported(folder)
-    assert (len(found.files), found.gaps, found.files[0][0]) == (2, (), 1)
-    kinds = [kind for _, _, path in found.files for kind in pq.read_table(path).column("kind").to_pylist()]
+    (journal_id,) = {file.journal_id for file in found.files}
+    assert (len(found.files), found.gaps(journal_id), found.files[0].covers[0]) == (2, [], 1)
+    tables = [pq.read_table(folder / file.name) for file in found.files]
+    kinds = [kind for table in tables for kind in table.column("kind").to_pylist()]
+    assert {each for table in tables for each in table.column("journal_id").to_pylist()} == {journal_id}
     assert kinds.count("enqueued") == 5

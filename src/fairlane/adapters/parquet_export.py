@@ -4,6 +4,8 @@ A segment becomes one file, see ``journal/segments.py``. The file is written und
 then renamed. So a file under its own name is complete, an interrupted export leaves only a hidden file, and an export
 can be repeated at any time. One process exports into a folder at a time.
 
+Names and metadata tell which journal a file is of, so a folder can hold several, and none overwrites another.
+
 A file holds the segment's events and nothing else. Sequences that gave no event are gaps inside it, not a loss: what
 it covers is said by its name and again by its metadata.
 """
@@ -11,19 +13,22 @@ it covers is said by its name and again by its metadata.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from fairlane.errors import InvalidArgument, JournalTrimmed, StoreCorrupt, StoreFailed
 from fairlane.files import replacing
-from fairlane.journal.arrow import SCHEMA, batch_of
+from fairlane.journal.arrow import SCHEMA, batch_of, batch_of_rows
 from fairlane.journal.codec import decode
 from fairlane.journal.events import Columns
+from fairlane.journal.identity import JournalIdentity
 from fairlane.journal.records import SegmentImage
-from fairlane.journal.segments import file_name, gaps, is_unfinished, segments_in
+from fairlane.journal.segments import Range, SegmentFile, file_name, gaps, is_unfinished, segments_in
+from fairlane.model.partitions import NUMBER_BITS
 from fairlane.ports.store import StoredPage
+from fairlane.verbs.journal import Events, OnTrimmed
 
 try:
     import pyarrow as pa
@@ -35,6 +40,8 @@ FIRST_FIELD = b"fairlane.journal.first"
 LAST_FIELD = b"fairlane.journal.last"
 """The names under which a file's metadata has the first and the last sequence it covers."""
 
+_FILE_EVENTS = 250_000
+"""About how many events of a server's journal go to one file."""
 _GROUP_ROWS = 128 * 1024
 _GROUP_BYTES = 32 * 1024 * 1024
 """Events, and bytes of pages, that are held in memory before they are written out as a row group."""
@@ -69,26 +76,35 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """What a folder holds of the journal.
+    """What a folder holds of journals.
 
     Attributes:
-        files: the files, in order of the sequences they cover.
-        gaps: the first and last sequence of each stretch between them that no file covers.
+        files: the segments, by journal and in order of the sequences they cover.
         unfinished: what interrupted exports have left.
     """
 
-    files: tuple[tuple[int, int, Path], ...]
-    gaps: tuple[tuple[int, int], ...]
+    files: tuple[SegmentFile, ...]
     unfinished: tuple[Path, ...]
 
+    def of(self, journal_id: str) -> tuple[SegmentFile, ...]:
+        """Return the segments of one journal."""
+        return tuple(file for file in self.files if file.journal_id == journal_id)
 
-def export_segment(segment: SegmentImage, pages: Iterable[StoredPage], folder: Path) -> Export:
+    def gaps(self, journal_id: str) -> list[Range]:
+        """Return the stretches between the files of a journal that no file covers."""
+        return gaps(file.covers for file in self.of(journal_id))
+
+
+def export_segment(
+    segment: SegmentImage, pages: Iterable[StoredPage], folder: Path, *, journal: JournalIdentity
+) -> Export:
     """Write a sealed segment to a folder, unless it is there already.
 
     Args:
         segment: what to export.
         pages: the pages that hold it, in order; more before and after do no harm.
         folder: where to; it is made if it is not there.
+        journal: the journal that the segment is of.
 
     Raises:
         InvalidArgument: the segment holds no sequence.
@@ -96,30 +112,57 @@ def export_segment(segment: SegmentImage, pages: Iterable[StoredPage], folder: P
         JournalTrimmed: the pages begin after the segment does.
         StoreCorrupt: a page can't be read, or one is missing.
     """
-    return export_batches(segment, _groups(segment, pages), folder)
+    return export_batches(segment, _groups(segment, pages, journal.journal_id), folder, journal=journal)
 
 
-def export_batches(segment: SegmentImage, batches: Iterable[pa.RecordBatch], folder: Path) -> Export:
+def export_batches(
+    segment: SegmentImage, batches: Iterable[pa.RecordBatch], folder: Path, *, journal: JournalIdentity
+) -> Export:
     """Write a stretch of the journal whose events are there in Arrow to a folder, unless it is there already.
 
     Raises:
         InvalidArgument: the stretch holds no sequence.
         StoreFailed: the file could not be written. Unless only its name could not be made durable, it is not there.
     """
-    path = folder / _name_of(segment)
+    path = folder / _name_of(segment, journal.journal_id)
+    told = _span(segment) | journal.metadata()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        found = _existing(segment, path)
+        found = _existing(segment, path, told)
         if found is not None:
             return found
-        events = _write(segment, batches, path)
+        events = _write(told, batches, path)
         return _export_of(segment, path, events=events, is_new=True)
     except OSError as error:
         raise StoreFailed(f"Could not export segment {segment.first} to {path}: {error}.") from error
 
 
+def export_stream(read: Callable[[int, OnTrimmed], Events], folder: Path, *, tell: Callable[[int], None]) -> list[Path]:
+    """Write the events of a journal that ``read`` returns; see ``fairlane.assembly.export_events``."""
+    told = read(0, "skip")
+    journal = JournalIdentity(journal_id=told.journal_id, since=told.since)
+    position = max((file.covers[1] for file in exported(folder).of(journal.journal_id)), default=0)
+    files: list[Path] = []
+    while True:
+        first, batches, count = position + 1, [], 0
+        while count < _FILE_EVENTS:
+            found = read(position, "fail")
+            if found.position <= position:
+                break
+            # A partition's journal begins far above 0.
+            first = max(first, (found.position >> NUMBER_BITS << NUMBER_BITS) + 1)
+            position = found.position
+            count += len(found.events)
+            batches.append(batch_of_rows(found.events, journal_id=journal.journal_id))
+            tell(position)
+        if position < first:
+            return files
+        stretch = SegmentImage(first, position + 1, 0, 0, 0)
+        files.append(export_batches(stretch, batches, folder, journal=journal).path)
+
+
 def exported(folder: Path) -> Exported:
-    """Return what a folder holds of the journal. Files of other names are none of ours.
+    """Return what a folder holds of journals. Files of other names are none of ours.
 
     Raises:
         StoreFailed: the folder could not be read.
@@ -128,9 +171,8 @@ def exported(folder: Path) -> Exported:
         names = sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
     except OSError as error:
         raise StoreFailed(f"Could not list the exports in {folder}: {error}.") from error
-    files = tuple((first, last, folder / name) for (first, last), name in segments_in(names))
     unfinished = tuple(folder / name for name in names if is_unfinished(name))
-    return Exported(files=files, gaps=tuple(gaps((first, last) for first, last, _ in files)), unfinished=unfinished)
+    return Exported(files=tuple(segments_in(names)), unfinished=unfinished)
 
 
 def remove_unfinished(folder: Path) -> int:
@@ -148,17 +190,17 @@ def remove_unfinished(folder: Path) -> int:
     return len(leftovers)
 
 
-def _name_of(segment: SegmentImage) -> str:
+def _name_of(segment: SegmentImage, journal_id: str) -> str:
     if not 0 <= segment.first < segment.end:
         raise InvalidArgument(f"Segment from {segment.first} up to {segment.end} is empty.")
-    return file_name((segment.first, segment.end - 1))
+    return file_name(journal_id, (segment.first, segment.end - 1))
 
 
 def _span(segment: SegmentImage) -> dict[bytes, bytes]:
     return {FIRST_FIELD: str(segment.first).encode(), LAST_FIELD: str(segment.end - 1).encode()}
 
 
-def _existing(segment: SegmentImage, path: Path) -> Export | None:
+def _existing(segment: SegmentImage, path: Path, told: Mapping[bytes, bytes]) -> Export | None:
     """Return an export that is there and whole, of any version; a damaged one is written again."""
     try:
         footer = pq.read_metadata(path)
@@ -169,7 +211,7 @@ def _existing(segment: SegmentImage, path: Path) -> Export | None:
             return None
         raise
     known = footer.metadata or {}
-    if any(known.get(name) != value for name, value in _span(segment).items()):
+    if any(known.get(name) != value for name, value in told.items()):
         return None
     return _export_of(segment, path, events=footer.num_rows, is_new=False)
 
@@ -179,20 +221,20 @@ def _export_of(segment: SegmentImage, path: Path, *, events: int, is_new: bool) 
     return Export(path=path, first=segment.first, last=segment.end - 1, events=events, size=size, is_new=is_new)
 
 
-def _write(segment: SegmentImage, batches: Iterable[pa.RecordBatch], path: Path) -> int:
+def _write(told: Mapping[bytes, bytes], batches: Iterable[pa.RecordBatch], path: Path) -> int:
     """Write a file in one step, as seen from outside, and return how many events it holds."""
     events = 0
-    with replacing(path) as file, _writer(file, segment) as writer:
+    with replacing(path) as file, _writer(file, told) as writer:
         for batch in batches:
             writer.write_batch(batch)
             events += batch.num_rows
     return events
 
 
-def _writer(file: object, segment: SegmentImage) -> pq.ParquetWriter:
+def _writer(file: object, told: Mapping[bytes, bytes]) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         file,
-        SCHEMA.with_metadata(SCHEMA.metadata | _span(segment)),
+        SCHEMA.with_metadata({**SCHEMA.metadata, **told}),
         compression="zstd",
         use_dictionary=_DICTIONARIES,
         column_encoding=_DELTA,
@@ -200,7 +242,7 @@ def _writer(file: object, segment: SegmentImage) -> pq.ParquetWriter:
     )
 
 
-def _groups(segment: SegmentImage, pages: Iterable[StoredPage]) -> Iterator[pa.RecordBatch]:
+def _groups(segment: SegmentImage, pages: Iterable[StoredPage], journal_id: str) -> Iterator[pa.RecordBatch]:
     """Yield the events of a segment as row groups."""
     columns, size = Columns(), 0
     for stored in _covering(segment, pages):
@@ -210,17 +252,17 @@ def _groups(segment: SegmentImage, pages: Iterable[StoredPage]) -> Iterator[pa.R
             raise StoreCorrupt(f"Could not export the page at {stored.sequence}: {error}") from error
         size += len(stored.page)
         if columns.count >= _GROUP_ROWS or size >= _GROUP_BYTES:
-            yield _inside(segment, columns)
+            yield _inside(segment, columns, journal_id)
             columns, size = Columns(), 0
     if columns.count:
-        yield _inside(segment, columns)
+        yield _inside(segment, columns, journal_id)
 
 
-def _inside(segment: SegmentImage, columns: Columns) -> pa.RecordBatch:
+def _inside(segment: SegmentImage, columns: Columns, journal_id: str) -> pa.RecordBatch:
     """Return the events inside a segment: its first and its last page may reach beyond it."""
     sequences = columns.column("sequence") or []
     first = bisect_left(sequences, segment.first)
-    return batch_of(columns).slice(first, bisect_left(sequences, segment.end) - first)
+    return batch_of(columns, journal_id=journal_id).slice(first, bisect_left(sequences, segment.end) - first)
 
 
 def _covering(segment: SegmentImage, pages: Iterable[StoredPage]) -> Iterator[StoredPage]:

@@ -1,4 +1,4 @@
-"""The commands ``store check`` and ``store repair``."""
+"""The commands ``store check``, ``store repair`` and ``store restored``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 20
 
 @click.group(name="store")
 def store_command() -> None:
-    """Check and repair a store that no server has open."""
+    """Check and repair a store that no server has open, or declare it restored."""
 
 
 @store_command.command(name="check")
@@ -69,6 +69,25 @@ def repair_command(session: Session, folder: str, *, dry_run: bool, yes: bool) -
         {**_facts(done.found), "next_sequence": done.next_sequence, "aside": str(done.aside or "")},
         f"Repaired {folder}. The damaged files are in {done.aside}. The next sequence is {done.next_sequence}.",
     )
+
+
+@store_command.command(name="restored")
+@click.argument("place", metavar="FOLDER|URL")
+@click.option("--yes", is_flag=True, help="Change the store without asking.")
+@pass_session
+def restored_command(session: Session, place: str, *, yes: bool) -> None:
+    """Declare that a store was restored from a backup, before a server opens it.
+
+    The journal gets a new id, so that pipelines and other readers refuse to mistake it for the journal before the
+    restore. Ids and fencing tokens go on far above all that may have been issued since the backup. In a cluster, run
+    the command for the store of each group.
+    """
+    from fairlane.maintenance import declare_restored
+
+    confirm(f"Declare {_shown(place)} restored from a backup? Readers of its journal must begin again.", is_sure=yes)
+    with stoppable():
+        done = declare_restored(_store_in(place))
+    session.answer(done, f"The journal of {_shown(place)} is now {done.journal_id}, from {done.next_sequence} on.")
 
 
 def _store_in(place: str) -> str:

@@ -126,10 +126,12 @@ class Open(Command[None]):
     Attributes:
         built_ms: when that was.
         reserved: sequences before it may have been issued already, and are skipped.
+        journal_id: the id of the journal from now on: the one it has, or a new one.
     """
 
     built_ms: int = 0
     reserved: int = 0
+    journal_id: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -283,6 +283,9 @@ class Ledger:
         baseline: the sequence of the latest baseline, which is to be the next base.
         dropped: bodies that have become unneeded since the writer last took this list.
         trimmed: the journal before this sequence is gone.
+        journal_id: names the journal; empty until the broker is opened for the first time.
+        journal_since: the first sequence under this id. What is before it belongs to the journal whose backup this one
+            was restored from.
     """
 
     def __init__(self, limits: Limits | None = None, *, sequence: int = 1) -> None:
@@ -302,6 +305,8 @@ class Ledger:
         self.segment_first = sequence
         self.segment_first_ms = 0
         self.trimmed = sequence
+        self.journal_id = ""
+        self.journal_since = sequence
         self.base = sequence
         self.baseline = sequence
         self.chunks: OrderedDict[int, ChunkHome] = OrderedDict()  # in the order of their homes

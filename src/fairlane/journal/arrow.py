@@ -11,6 +11,7 @@ from typing import Any
 
 from fairlane.journal.codec import Page
 from fairlane.journal.events import NUMBERED, Columns
+from fairlane.journal.identity import ID_FIELD
 from fairlane.journal.schema import COLUMNS, EVENTS_VERSION, ColumnType
 
 try:
@@ -35,33 +36,39 @@ SCHEMA = pa.schema(
 """The Arrow schema of events."""
 
 _ID_LENGTH = 16
+_JOURNAL = "journal_id"
 
 
-def to_batch(pages: Iterable[Page]) -> pa.RecordBatch:
-    """Return the events of pages."""
+def to_batch(pages: Iterable[Page], *, journal_id: str | None = None) -> pa.RecordBatch:
+    """Return the events of pages of a journal."""
     columns = Columns()
     for page in pages:
         columns.append(page)
-    return batch_of(columns)
+    return batch_of(columns, journal_id=journal_id)
 
 
-def batch_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Return rows of events, such as a server sends as JSON, as a batch."""
-    return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=SCHEMA)
+def batch_of_rows(rows: Sequence[Mapping[str, Any]], *, journal_id: str | None = None) -> pa.RecordBatch:
+    """Return rows of events of a journal, such as a server sends as JSON, as a batch."""
+    return pa.RecordBatch.from_pylist([{**row, _JOURNAL: journal_id} for row in rows], schema=SCHEMA)
 
 
-def batch_of(columns: Columns, *, names: Collection[str] | None = None) -> pa.RecordBatch:
-    """Return columns of events as a batch: all columns, or those named, in the order of the schema."""
+def batch_of(
+    columns: Columns, *, names: Collection[str] | None = None, journal_id: str | None = None
+) -> pa.RecordBatch:
+    """Return columns of events of a journal as a batch: all columns, or those named, in the order of the schema."""
     schema = SCHEMA if names is None else schema_of(names)
-    return pa.RecordBatch.from_arrays([_array(columns, field) for field in schema], schema=schema)
+    return pa.RecordBatch.from_arrays([_array(columns, field, journal_id) for field in schema], schema=schema)
 
 
-def schema_of(names: Collection[str]) -> pa.Schema:
-    """Return the schema of some columns, in the order of the schema."""
-    return pa.schema([field for field in SCHEMA if field.name in names], metadata=SCHEMA.metadata)
+def schema_of(names: Collection[str], *, journal_id: str | None = None) -> pa.Schema:
+    """Return the schema of some columns, in the order of the schema, and in its metadata whose events they are."""
+    known = {} if journal_id is None else {ID_FIELD: journal_id.encode()}
+    return pa.schema([field for field in SCHEMA if field.name in names], metadata=SCHEMA.metadata | known)
 
 
-def _array(columns: Columns, field: pa.Field) -> pa.Array:
+def _array(columns: Columns, field: pa.Field, journal_id: str | None) -> pa.Array:
+    if field.name == _JOURNAL:
+        return pa.repeat(pa.scalar(journal_id, field.type), columns.count)
     values = columns.column(field.name)
     if values is None:
         return pa.nulls(columns.count, field.type)

@@ -243,7 +243,7 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _details(**values: int | None) -> str | None:
+def _details(**values: int | str | None) -> str | None:
     """Return values as JSON; nothing if none of them is known."""
     known = {name: value for name, value in values.items() if value is not None}
     return _json(known) if known else None
@@ -280,7 +280,7 @@ _OF_OTHERS: dict[type[AnyRecord], Callable[[Any], dict[str, object]]] = {
     records.ClaimsEnded: lambda one: {"queue": one.queue, "name": one.name, "claim": one.through},
     records.SinkSet: lambda one: {"queue": one.queue, "name": one.name, "position": one.batch},
     records.SinkRemoved: lambda one: {"queue": one.queue, "name": one.name, "by": one.by},
-    records.Opened: lambda one: {"value": _details(built_ms=one.built_ms or None)},
+    records.Opened: lambda one: {"value": _details(built_ms=one.built_ms or None, journal_id=one.journal_id or None)},
     records.Sealed: lambda one: {
         "position": one.first,
         "size_bytes": one.size,

@@ -297,6 +297,8 @@ class Opened(Record, tag="opened"):
 
     built_ms: int = 0
     """The instant from which on the buckets fill."""
+    journal_id: str = ""
+    """The id of the journal. Each opening repeats it, since the beginning of the journal is trimmed in time."""
 
 
 class Skipped(Record, tag="skipped"):
@@ -463,6 +465,8 @@ class Baseline(Record, tag="baseline"):
     segment_first: int
     segment_first_ms: int
     trimmed: int
+    journal_id: str = ""
+    journal_since: int = 1
 
 
 AnyRecord: TypeAlias = (

@@ -92,6 +92,9 @@ COLUMNS: tuple[Column, ...] = (
         "how long the message waited because its queue, its key or a key above it was paused; null for not at all",
         since=2,
     ),
+    Column(
+        "journal_id", "string", "the journal that the event is in; not in JSON, whose answer names it once", since=3
+    ),
 )
 
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)

@@ -1,10 +1,10 @@
 """Exported segments: their file names, and arithmetic on the ranges of sequences that they cover.
 
-A segment's file is named after the first and the last sequence in it, ``journal-FIRST-LAST.parquet``, with twenty
-digits each, so that names sort as the journal does. What a file covers is decided by its name alone: sequences inside
-the range that gave no event are not missing.
+A segment's file is named after its journal and the first and the last sequence in it, ``journal-ID-FIRST-LAST.parquet``
+with twenty digits for each sequence, so that names sort as the journal does. What a file covers is decided by its name
+alone: sequences inside the range that gave no event are not missing.
 
-Files may overlap: a broker that was restored from a backup seals its segments elsewhere than it did before.
+A folder may hold segments of several journals, and files of one journal may overlap.
 """
 
 from __future__ import annotations
@@ -12,25 +12,35 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
+
+from fairlane.journal.identity import PATTERN
 
 Range: TypeAlias = tuple[int, int]
 """The first and the last sequence of a piece of the journal, both included."""
 
-_NAME = re.compile(r"journal-(\d{20})-(\d{20})\.parquet", re.ASCII)
-_UNFINISHED = re.compile(r"\.journal-\d{20}-\d{20}\.parquet\.new", re.ASCII)
+_NAME = re.compile(rf"journal-({PATTERN})-(\d{{20}})-(\d{{20}})\.parquet", re.ASCII)
+_UNFINISHED = re.compile(rf"\.journal-{PATTERN}-\d{{20}}-\d{{20}}\.parquet\.new", re.ASCII)
 
 
-def file_name(covers: Range) -> str:
-    """Return the name of the file that holds a range."""
+class SegmentFile(NamedTuple):
+    """An exported segment, by the name of its file. Segments sort by journal, then as their journal does."""
+
+    journal_id: str
+    covers: Range
+    name: str
+
+
+def file_name(journal_id: str, covers: Range) -> str:
+    """Return the name of the file that holds a range of a journal."""
     first, last = covers
-    return f"journal-{first:020}-{last:020}.parquet"
+    return f"journal-{journal_id}-{first:020}-{last:020}.parquet"
 
 
-def range_of(name: str) -> Range | None:
-    """Return the range that a file covers, by its name; None for a file that is no exported segment."""
+def segment_named(name: str) -> SegmentFile | None:
+    """Return the segment in a file, by its name; None for a file that is no exported segment."""
     match = _NAME.fullmatch(name)
-    return None if match is None else (int(match[1]), int(match[2]))
+    return None if match is None else SegmentFile(match[1], (int(match[2]), int(match[3])), name)
 
 
 def is_unfinished(name: str) -> bool:
@@ -38,10 +48,9 @@ def is_unfinished(name: str) -> bool:
     return _UNFINISHED.fullmatch(name) is not None
 
 
-def segments_in(names: Iterable[str]) -> list[tuple[Range, str]]:
-    """Return the exported segments among file names, in the order of the journal, each with what it covers."""
-    found = ((range_of(name), name) for name in names)
-    return sorted((covers, name) for covers, name in found if covers is not None)
+def segments_in(names: Iterable[str]) -> list[SegmentFile]:
+    """Return the exported segments among file names, in the order of each journal."""
+    return sorted(found for name in names if (found := segment_named(name)) is not None)
 
 
 def joined(ranges: Iterable[Range]) -> tuple[Range, ...]:

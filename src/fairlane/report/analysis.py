@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlane.model.histogram import LogHistogram
+from fairlane.report.gaps import warning_of
 from fairlane.report.sections import Cell, Heading, Report, Section
 from fairlane.report.tables import Tables
 
@@ -26,7 +27,13 @@ def report_of(tables: Tables) -> Report:
     """Compute all sections of a report."""
     days = [day.isoformat() for day in tables.days()] or ["", ""]
     sections = tuple(compute(tables) for compute in _SECTIONS)
-    return Report(title="Waits and their causes", first_day=days[0], last_day=days[-1], sections=sections)
+    return Report(
+        title="Waits and their causes",
+        first_day=days[0],
+        last_day=days[-1],
+        sections=sections,
+        warning=warning_of(tables),
+    )
 
 
 def section(title: str, meaning: str, *headings: Heading, by: int | None) -> Callable[[Compute], Compute]:

@@ -56,6 +56,7 @@ def _json(report: Report) -> str:
         "title": report.title,
         "first_day": report.first_day,
         "last_day": report.last_day,
+        "warning": report.warning,
         "sections": {section.name: section.dicts() for section in report.sections},
     }
     return msgspec.json.format(msgspec.json.encode(told), indent=1).decode() + "\n"

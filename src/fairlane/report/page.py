@@ -32,6 +32,7 @@ def page_of(report: Report) -> str:
         period=escape(report.period),
         style=_shipped("report.css"),
         links=links,
+        warning=f'<p class="warning" role="alert">{escape(report.warning)}</p>' if report.warning else "",
         findings=found,
         sections="".join(parts) or "<p>Nothing happened in this period.</p>",
         figures=_json(figures),
@@ -46,7 +47,7 @@ def page_data(report: Report) -> dict[str, Any]:
     return {
         "title": report.title,
         "period": report.period,
-        "findings": findings_of(report),
+        "findings": [*([report.warning] if report.warning else []), *findings_of(report)],
         "sections": [_told(section, figures.get(section.name, [])) for section in report.sections if section.rows],
     }
 
@@ -112,7 +113,7 @@ _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}, {period}</title><style>{style}</style></head>
 <body><header><h1>{title}</h1><p>{period}</p><nav>{links}</nav></header>
-<main><ul>{findings}</ul>{sections}</main>
+<main>{warning}<ul>{findings}</ul>{sections}</main>
 <script type="application/json" id="figures">{figures}</script>
 <script>{plotly}</script><script>{draw}</script></body></html>
 """

@@ -46,12 +46,17 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A whole report."""
+    """A whole report.
+
+    Attributes:
+        warning: why its numbers are incomplete; empty if they are not.
+    """
 
     title: str
     first_day: str
     last_day: str
     sections: tuple[Section, ...]
+    warning: str = ""
 
     @property
     def period(self) -> str:

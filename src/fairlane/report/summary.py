@@ -37,7 +37,8 @@ def summary_of(report: Report) -> str:
         "\n".join(f"- {_plain(finding)}" for finding in findings_of(report)) or "- Nothing happened in this period."
     )
     tables = "\n".join(_table(section) for section in report.sections if section.rows and section.name != "timeline")
-    return f"# {report.title}, {report.period}\n\n{findings}\n\n{tables}"
+    banner = f"> **{_plain(report.warning)}**\n\n" if report.warning else ""
+    return f"# {report.title}, {report.period}\n\n{banner}{findings}\n\n{tables}"
 
 
 def _longest_wait(report: Report) -> Iterator[str]:

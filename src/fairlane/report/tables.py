@@ -39,15 +39,20 @@ class Tables:
         dataset = _delta(folder) if (folder / "_delta_log").is_dir() else _plain(folder)
         return dataset.to_table(columns=list(columns), filter=self._wanted(dataset.schema))
 
+    def every(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return some columns of all rows of a table, whatever the period."""
+        return Tables(self._folder, Period()).rows(table, columns)
+
     def days(self) -> list[date]:
         """Return the days that have data, in order."""
         found = {date.fromisoformat(folder.name.removeprefix("day=")) for folder in self._day_folders()}
-        return sorted(day for day in found if self._is_wanted(day))
+        return sorted(day for day in found if self.is_wanted(day))
 
     def _day_folders(self) -> Iterator[Path]:
         return (self._folder / "tenant_usage").glob("day=*")
 
-    def _is_wanted(self, day: date) -> bool:
+    def is_wanted(self, day: date) -> bool:
+        """Return whether a day is part of the period."""
         first, last = self._period.first_day, self._period.last_day
         return (first is None or first <= day) and (last is None or day <= last)
 

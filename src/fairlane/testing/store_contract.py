@@ -11,11 +11,15 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from fairlane.adapters.system import SystemEntropy
+from fairlane.broker.handlers.internal import IdentifyJournal
 from fairlane.errors import StoreFailed
 from fairlane.ports.store import Commit, Extent, Store, StoredPage
+from fairlane.testing.stepped import SteppedBroker
 
 _BIG_BODY_BYTES = 16 << 20
 _MANY = 500
+_TEXT_LENGTH_MAX = 500
 
 
 class StoreContract:
@@ -269,8 +273,21 @@ class StoreContract:
             check_refused(lambda: store.bodies([1]), "a read of bodies")
             check_same(store.recover(), self.extent(1, base=1, end=2), "extent")
 
+    def test_a_journal_keeps_its_id_and_no_other_store_has_it(self) -> None:
+        """A broker finds the id of its journal again after reopening, and gives a new store another one."""
+        store, other = self.make_store(), self.make_store()
+        journal_id = _opened_journal(store)
+        check_same(_opened_journal(store), journal_id, "journal id after reopening")
+        check_same(len(journal_id), 16, "length of a journal id")
+        check_same(_opened_journal(other) == journal_id, expected=False, what="whether two stores share a journal id")
 
-_TEXT_LENGTH_MAX = 500
+    def test_a_restored_journal_gets_a_new_id_for_good(self) -> None:
+        """A journal that was declared restored has a new id from there on, after reopening too."""
+        store = self.make_store()
+        before = _opened_journal(store)
+        renewed = _opened_journal(store, skip=1_000)
+        check_same(renewed == before, expected=False, what="whether a restored journal keeps its id")
+        check_same(_opened_journal(store), renewed, "journal id after reopening")
 
 
 def page_of(sequence: int, next_sequence: int) -> bytes:
@@ -291,6 +308,17 @@ def commit_of(
     end = sequence + count
     page = page_of(sequence, end)
     return Commit(sequence=sequence, next_sequence=end, page=page, bodies=bodies, dropped=dropped, base=base, trim=trim)
+
+
+def _opened_journal(store: Store, *, skip: int | None = None) -> str:
+    """Open a broker on a store, declare the store restored if ``skip`` is given, and return the id of its journal."""
+    broker = SteppedBroker(store, entropy=SystemEntropy())
+    if skip is not None:
+        broker.engine.renew_journal(skip=skip)
+    try:
+        return broker.call(IdentifyJournal()).journal_id
+    finally:
+        broker.close()
 
 
 def check_same(actual: object, expected: object, what: str) -> None:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from fairlane.model.views import ReaderView
 from fairlane.verbs.verb import Done, Request, Shape, Verb
+
+OnTrimmed = Literal["fail", "skip"]
 
 EVENTS_MAX: Final = 100_000
 """The most events in one answer."""
 
 
 class Events(Shape, frozen=True, kw_only=True):
-    """Events of the journal, and the position that they reach."""
+    """Events of the journal, and the position that they reach.
+
+    Attributes:
+        journal_id: which journal it is. A store that was restored from a backup has another one than before.
+        since: the position from which on it has this id; events up to it are those of the journal before the restore.
+    """
 
     events: list[dict[str, Any]]
     position: int
+    journal_id: str = ""
+    since: int = 0
 
 
 @Verb(name="read_journal", path="journal/read", right="admin", about="group", repeat="always", is_look=True)
@@ -25,11 +34,13 @@ class ReadJournal(Request[Events], frozen=True, kw_only=True):
     Attributes:
         count: about how many events to return.
         queue: in a cluster, a queue of the group whose journal to read.
+        on_trimmed: what to do if the position has been trimmed: refuse, or begin where the journal begins now.
     """
 
     after: int = 0
     count: int = 1_000
     queue: str | None = None
+    on_trimmed: OnTrimmed = "fail"
 
 
 @Verb(name="set_reader", path="journal/reader/set", right="admin", about="group", repeat="always")

@@ -94,6 +94,9 @@ class OperatorContract(TransportContract):
             page = await client.read_journal()
             (event,) = [event for event in page.events if event["kind"] == "enqueued"]
             check_same(event["message_id"], message_id, "message of the event")
+            check_same(len(page.journal_id), 16, "length of the journal id")
+            again = await client.read_journal(page.position, on_trimmed="skip")
+            check_same((again.journal_id, again.since), (page.journal_id, 0), "the journal of the next answer")
             check_same((await client.read_journal(page.position)).events, [], "events after the last")
             await client.set_reader("report", page.position)
             check_same([view.name for view in await client.readers()], ["report"], "readers")

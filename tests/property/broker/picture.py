@@ -76,6 +76,7 @@ def picture(ledger: Ledger) -> dict[str, Any]:
     return {
         **contents(ledger),
         "sequence": (ledger.next_sequence, ledger.at_ms),
+        "journal": (ledger.journal_id, ledger.journal_since),
         "readers": dict(ledger.readers),
         "segments": (list(ledger.segments), ledger.segment_first, ledger.segment_first_ms),
         "bases": (ledger.trimmed, ledger.base, ledger.baseline),

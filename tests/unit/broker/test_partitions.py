@@ -14,6 +14,7 @@ from fairlane.broker.handlers.internal import ListSegments, ReadSlice
 from fairlane.broker.settings import Settings
 from fairlane.errors import InvalidArgument, JournalTrimmed
 from fairlane.testing.stepped import SteppedBroker
+from fairlane.verbs.journal import Events
 from tests.unit.broker.stepping import message, payloads
 
 FIRST = 3 << 47
@@ -104,11 +105,12 @@ def test_an_export_covers_what_the_journal_has(tmp_path: Path) -> None:
     """The names of its files begin where the journal does, not at 1, and a second export goes on after them."""
     ends = {0: FIRST + 3, FIRST + 3: FIRST + 5, FIRST + 5: FIRST + 5}
 
-    def read(after: int) -> tuple[list[dict[str, object]], int]:
-        return [{"sequence": ends[after], "at_ms": 0, "kind": "opened", "record": ends[after]}], ends[after]
+    def read(after: int, _on_trimmed: str) -> Events:
+        event = {"sequence": ends[after], "at_ms": 0, "kind": "opened", "record": ends[after]}
+        return Events(events=[event], position=ends[after], journal_id="00000000000000aa", since=FIRST)
 
     (path,) = export_events(read, tmp_path)
-    assert path.name == f"journal-{FIRST + 1:020}-{FIRST + 5:020}.parquet"
+    assert path.name == f"journal-00000000000000aa-{FIRST + 1:020}-{FIRST + 5:020}.parquet"
     assert export_events(read, tmp_path) == []
 
 

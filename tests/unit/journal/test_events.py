@@ -185,6 +185,7 @@ TOLD: list[tuple[AnyRecord, list[Row]]] = [
     (SinkRemoved(90, "orders", "out", "ann"), [{"name": "out", "by": "ann"}]),
     (Opened(90), [{}]),
     (Opened(90, 480), [{"value": '{"built_ms":480}'}]),
+    (Opened(90, 0, "00000000000000aa"), [{"value": '{"journal_id":"00000000000000aa"}'}]),
     (Sealed(90, 10, 400, 500, 2048), [{"position": 10, "size_bytes": 2048, "value": '{"first_ms":400,"last_ms":500}'}]),
     (Trimmed(90, 40, ["spark"]), [{"position": 40, "value": '["spark"]'}]),
 ]

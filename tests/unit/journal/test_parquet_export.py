@@ -8,7 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairlane.adapters import parquet_export
-from fairlane.adapters.parquet_export import export_segment, exported, remove_unfinished
+from fairlane.adapters.parquet_export import Export, exported, remove_unfinished
 from fairlane.errors import InvalidArgument, JournalTrimmed, StoreCorrupt, StoreFailed
 from fairlane.journal.codec import encode
+from fairlane.journal.identity import JournalIdentity
 from fairlane.journal.records import Acked, AnyRecord, Baseline, Sealed, SegmentImage
 from fairlane.ports.store import StoredPage
 
-NAME = "journal-00000000000000000001-00000000000000000009.parquet"
+JOURNAL = JournalIdentity(journal_id="00000000000000aa", since=7)
+NAME = "journal-00000000000000aa-00000000000000000001-00000000000000000009.parquet"
+
+
+def export_segment(segment: SegmentImage, pages: Iterable[StoredPage], folder: Path) -> Export:
+    """Export a segment of the journal that these tests are about."""
+    return parquet_export.export_segment(segment, pages, folder, journal=JOURNAL)
 
 
 def segment(first: int, end: int) -> SegmentImage:
@@ -39,6 +46,9 @@ def page(sequence: int, count: int) -> StoredPage:
 PAGES = [page(1, 3), page(4, 3), page(7, 3)]
 
 
+COLUMNS = ["sequence", "at_ms", "kind", "queue", "message_id", "cost", "journal_id"]
+
+
 def sequences(path: Path) -> list[int]:
     """Return the sequences of the events in a file."""
     column: list[int] = pq.read_table(path)["sequence"].to_pylist()
@@ -52,7 +62,7 @@ def test_a_segment_is_a_file_named_for_its_sequences(tmp_path: Path) -> None:
     assert (export.first, export.last, export.events, export.is_new) == (1, 9, 9, True)
     assert export.size == export.path.stat().st_size
     assert [entry.name for entry in export.path.parent.iterdir()] == [NAME]
-    rows = pq.read_table(export.path, columns=["sequence", "at_ms", "kind", "queue", "message_id", "cost"]).to_pylist()
+    rows = pq.read_table(export.path, columns=COLUMNS).to_pylist()
     assert rows[8] == {
         "sequence": 9,
         "at_ms": 500,
@@ -60,17 +70,20 @@ def test_a_segment_is_a_file_named_for_its_sequences(tmp_path: Path) -> None:
         "queue": "q",
         "message_id": "0000000000000009",
         "cost": None,
+        "journal_id": "00000000000000aa",
     }
 
 
 def test_a_file_says_what_it_covers_and_how_it_is_sorted(tmp_path: Path) -> None:
-    """Version and range are in the metadata, and pages are packed with zstd."""
+    """Version, range and journal are in the metadata, and pages are packed with zstd."""
     footer = pq.read_metadata(export_segment(segment(1, 10), PAGES, tmp_path).path)
     told = {name: value for name, value in footer.metadata.items() if name.startswith(b"fairlane.")}
     assert told == {
-        b"fairlane.events.version": b"2",
+        b"fairlane.events.version": b"3",
         b"fairlane.journal.first": b"1",
         b"fairlane.journal.last": b"9",
+        b"fairlane.journal.id": b"00000000000000aa",
+        b"fairlane.journal.since": b"7",
     }
     group = footer.row_group(0)
     assert [sorting.column_index for sorting in group.sorting_columns] == [0]
@@ -88,7 +101,7 @@ def test_a_page_with_the_seal_in_it_is_cut_there(tmp_path: Path) -> None:
     pages = [StoredPage(1, 5, encode(records, 500)), page(5, 2)]
     assert sequences(export_segment(segment(1, 3), pages, tmp_path).path) == [1, 2]
     assert sequences(export_segment(segment(3, 7), pages, tmp_path).path) == [3, 4, 5, 6]
-    assert exported(tmp_path).gaps == ()
+    assert exported(tmp_path).gaps(JOURNAL.journal_id) == []
 
 
 def test_a_segment_without_events_is_a_file_without_rows(tmp_path: Path) -> None:
@@ -237,13 +250,13 @@ def test_an_export_that_is_killed_leaves_nothing_that_counts(tmp_path: Path) -> 
 # ------------------------------------------------------------------------------------------------------------- listing
 
 
-def touch(folder: Path, *spans: tuple[int, int]) -> list[tuple[int, int, Path]]:
+def touch(folder: Path, *spans: tuple[int, int]) -> list[tuple[str, tuple[int, int], str]]:
     """Make empty files of exports, and return how they should be listed."""
     listed = []
     for first, last in spans:
-        path = folder / f"journal-{str(first).rjust(20, '0')}-{str(last).rjust(20, '0')}.parquet"
-        path.touch()
-        listed.append((first, last, path))
+        name = f"journal-00000000000000aa-{str(first).rjust(20, '0')}-{str(last).rjust(20, '0')}.parquet"
+        (folder / name).touch()
+        listed.append(("00000000000000aa", (first, last), name))
     return listed
 
 
@@ -263,7 +276,7 @@ def test_the_gaps_are_what_no_file_covers(tmp_path: Path, spans: list[Any], gaps
     """Files are listed in order, with the stretches between them that are missing."""
     listed = touch(tmp_path, *spans)
     found = exported(tmp_path)
-    assert (list(found.files), list(found.gaps)) == (listed, gaps)
+    assert (list(found.files), found.gaps("00000000000000aa")) == (listed, gaps)
 
 
 def test_other_files_and_leftovers_are_not_listed(tmp_path: Path) -> None:
@@ -284,4 +297,15 @@ def test_other_files_and_leftovers_are_not_listed(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
     """Before the first export there is no folder, and that is no error."""
     found = exported(tmp_path / "none")
-    assert (found.files, found.gaps, found.unfinished) == ((), (), ())
+    assert (found.files, found.unfinished) == ((), ())
+
+
+def test_a_journal_that_took_the_place_of_another_overwrites_nothing(tmp_path: Path) -> None:
+    """The same sequences of two journals are two files, and what is missing is told for each journal."""
+    ours = export_segment(segment(1, 4), PAGES, tmp_path)
+    other = JournalIdentity(journal_id="f" * 16)
+    theirs = parquet_export.export_segment(segment(4, 7), PAGES, tmp_path, journal=other)
+    assert pq.read_table(theirs.path, columns=["journal_id"])["journal_id"].unique().to_pylist() == ["f" * 16]
+    again = parquet_export.export_segment(segment(1, 4), PAGES, tmp_path, journal=other)
+    assert (again.is_new, ours.path.exists(), again.path != ours.path) == (True, True, True)
+    assert [file.covers for file in exported(tmp_path).of("f" * 16)] == [(1, 3), (4, 6)]

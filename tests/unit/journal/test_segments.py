@@ -15,11 +15,12 @@ from fairlane.journal.segments import (
     gaps,
     is_unfinished,
     joined,
-    range_of,
+    segment_named,
     segments_in,
     without,
 )
 
+JOURNAL = "00000000000000aa"
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda at: (at[0], at[0] + at[1])), max_size=8)
 
 
@@ -28,26 +29,39 @@ def sequences(ranges: list[Range] | tuple[Range, ...]) -> set[int]:
     return {sequence for first, last in ranges for sequence in range(first, last + 1)}
 
 
-def test_a_name_tells_its_range() -> None:
-    """A name has both sequences in twenty digits, and reads back as the same range."""
-    name = file_name((1, 4096))
-    assert name == "journal-00000000000000000001-00000000000000004096.parquet"
-    assert range_of(name) == (1, 4096)
+def test_a_name_tells_its_journal_and_its_range() -> None:
+    """A name has the journal and both sequences in twenty digits, and reads back as the same."""
+    name = file_name(JOURNAL, (1, 4096))
+    assert name == "journal-00000000000000aa-00000000000000000001-00000000000000004096.parquet"
+    assert segment_named(name) == (JOURNAL, (1, 4096), name)
     unfinished = unfinished_name(Path(name)).name
     assert is_unfinished(unfinished)
-    assert range_of(unfinished) is None
+    assert segment_named(unfinished) is None
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "journal-1-9.parquet", "x" + file_name((1, 9)), file_name((1, 9)) + "~"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes.txt",
+        "journal-1-9.parquet",
+        "x" + file_name(JOURNAL, (1, 9)),
+        file_name(JOURNAL, (1, 9)) + "~",
+        file_name("no-journal", (1, 9)),
+    ],
+)
 def test_other_files_are_no_segments(name: str) -> None:
     """Only a name of exactly this form is one of a segment."""
-    assert (range_of(name), is_unfinished(name)) == (None, False)
+    assert (segment_named(name), is_unfinished(name)) == (None, False)
 
 
 def test_segments_come_in_the_order_of_the_journal() -> None:
-    """Other files are left out, and the rest is sorted by sequence."""
-    later, earlier = file_name((10, 19)), file_name((1, 9))
-    assert segments_in([later, "manifest.json", earlier]) == [((1, 9), earlier), ((10, 19), later)]
+    """Other files are left out, and the rest is sorted by journal and sequence."""
+    later, earlier, other = file_name(JOURNAL, (10, 19)), file_name(JOURNAL, (1, 9)), file_name("f" * 16, (5, 6))
+    assert segments_in([other, later, "manifest.json", earlier]) == [
+        (JOURNAL, (1, 9), earlier),
+        (JOURNAL, (10, 19), later),
+        ("f" * 16, (5, 6), other),
+    ]
 
 
 @given(RANGES)

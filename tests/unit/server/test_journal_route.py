@@ -8,6 +8,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from fairlane.journal.identity import is_journal_id
+
 from .house import House, opened, run
 
 ARROW = {"accept": "application/vnd.apache.arrow.stream"}
@@ -47,6 +49,26 @@ def test_a_range_of_many_slices_is_complete_and_in_order() -> None:
             table, headers = await table_of(house, after=25_500, until=10**12)
             assert table.column("sequence").to_pylist()[-1] == end
             assert headers["x-fairlane-position"] == str(end)
+
+    run(main())
+
+
+def test_every_answer_names_its_journal() -> None:
+    """Finding F2: headers, Arrow metadata and rows carry the same id, so that a reader notices a replaced broker."""
+
+    async def main() -> None:
+        async with opened() as house, opened() as other:
+            await fill(house, 3)
+            table, headers = await table_of(house, after=0, until=100)
+            journal_id = headers["x-fairlane-journal"]
+            assert is_journal_id(journal_id)
+            assert headers["x-fairlane-since"] == "0"
+            assert table.schema.metadata[b"fairlane.journal.id"] == journal_id.encode()
+            assert set(table.column("journal_id").to_pylist()) == {journal_id}
+            lines = await house.http.get("/v1/journal")
+            assert lines.headers["x-fairlane-journal"] == journal_id
+            _, elsewhere = await table_of(other, after=0)
+            assert elsewhere["x-fairlane-journal"] != journal_id
 
     run(main())
 

@@ -14,7 +14,11 @@ from fairlane.verbs.keys import Grant
 
 from .house import House, opened, run
 
-MANIFEST = {"version": 1, "run": 3, "format": "parquet", "covered": [[1, 40], [51, 90]], "days": ["2026-03-01"]}
+JOURNALS = [
+    {"journal_id": "00000000000000aa", "covered": [[1, 700, 5, 9]], "is_ended": True},
+    {"journal_id": "00000000000000bb", "covered": [[1, 40, 10, 20], [51, 90, 30, None]]},
+]
+MANIFEST = {"version": 2, "run": 3, "format": "parquet", "journals": JOURNALS, "gaps": [{}], "days": ["2026-03-01"]}
 
 
 async def shown(house: House, folder: Path | None) -> dict[str, Any]:

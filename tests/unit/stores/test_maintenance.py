@@ -11,11 +11,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.adapters.rocksdb import repair
+from fairlane.adapters.rocksdb.store import RocksDbStore
+from fairlane.adapters.system import SystemEntropy
 from fairlane.assembly import open_broker
+from fairlane.broker.handlers.internal import IdentifyJournal, ReadSlice
 from fairlane.cli.main import cli
 from fairlane.errors import InvalidArgument, StoreLocked
-from fairlane.maintenance import check_store, repair_store
+from fairlane.maintenance import check_store, declare_restored, repair_store
+from fairlane.testing.stepped import SteppedBroker
 from tests.kit.damage.base import QUEUE, Answered, make_base
 from tests.kit.damage.kinds import KINDS, log_in
 
@@ -134,3 +139,50 @@ def test_the_commands_report_damage_and_repair_it(folder: Path) -> None:
     assert repaired.exit_code == 0
     assert Path(json.loads(repaired.stdout)["aside"]).name == "damaged-1"
     assert run("check", str(folder)).exit_code == 0
+
+
+def test_a_restored_backup_has_a_journal_of_its_own(folder: Path, base: tuple[Path, Answered]) -> None:
+    """Finding F2: a copy that is declared restored keeps its messages, under a new journal id and with greater ids."""
+    with open_broker(base[0]) as broker:
+        before = broker.call(ReadSlice(after=0))
+    told = json.loads(run("restored", str(folder), "--yes").stdout)
+    with open_broker(folder) as broker:
+        journal = broker.call(IdentifyJournal())
+        assert (journal.journal_id, journal.journal_id != before.journal_id) == (told["journal_id"], True)
+        assert journal.since > before.end + (1 << 35)
+        assert int(broker.enqueue(QUEUE, b"after the restore"), 16) >= told["next_sequence"]
+    with open_broker(base[0]) as broker:
+        assert broker.call(IdentifyJournal()).journal_id == before.journal_id
+    assert check_store(folder).messages == len(base[1].payloads) + 1
+
+
+def test_only_a_store_that_is_closed_can_be_declared_restored(folder: Path, tmp_path: Path) -> None:
+    """An open store, a folder without a store, and an operator who does not confirm change nothing."""
+    with open_broker(folder) as broker:
+        before = broker.call(IdentifyJournal())
+        with pytest.raises(StoreLocked):
+            declare_restored(folder)
+    with pytest.raises(InvalidArgument, match="not a Fairlane store"):
+        declare_restored(tmp_path / "nowhere")
+    assert run("restored", str(folder)).exit_code != 0
+    with open_broker(folder) as broker:
+        assert broker.call(IdentifyJournal()) == before
+
+
+def test_the_store_of_a_partition_can_be_declared_restored(tmp_path: Path) -> None:
+    """A partition's journal counts from a high number, which its store does not know; its records tell it."""
+    first = 3 << 47
+
+    def opened() -> SteppedBroker:
+        return SteppedBroker(NumberedStore(RocksDbStore(tmp_path / "store"), first=first), entropy=SystemEntropy())
+
+    broker = opened()
+    broker.create_queue("orders~3")
+    before = broker.call(IdentifyJournal())
+    broker.close()
+    declare_restored(tmp_path / "store")
+    broker = opened()
+    after = broker.call(IdentifyJournal())
+    assert (before.since, after.journal_id != before.journal_id) == (first, True)
+    assert int(broker.enqueue("orders~3", b"x"), 16) > after.since > first + (1 << 35)
+    broker.close()

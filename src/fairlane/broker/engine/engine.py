@@ -42,7 +42,7 @@ from fairlane.broker.requests import Attach, Call, HandOut, Read, Submission, Wa
 from fairlane.broker.views.deliveries import deliver
 from fairlane.broker.waiting.claims import serve_claims, take_claim
 from fairlane.core.apply import apply
-from fairlane.core.commands import NOTHING_GIVEN, Command, Given, Open
+from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.decide import DECIDERS
 from fairlane.core.decision import Decision
 from fairlane.core.ledger import Message
@@ -104,7 +104,7 @@ class Engine(EngineLife):
     def _run(self, cycle: Cycle) -> None:
         consumers = self.consumers
         if self.state is State.RECOVERED:
-            self.execute(Open(built_ms=self.schedule.built_ms, reserved=self._reserved), cycle)
+            self.execute(self._opening(), cycle)
             cycle.skipped = max(0, self._reserved - cycle.sequence)
         if cycle.now_ms >= self._due_ms:
             expire(self, cycle, leases_max=self.settings.cycle_events_max)

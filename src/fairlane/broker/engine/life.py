@@ -36,6 +36,7 @@ from fairlane.broker.waiting.producers import WaitingEnqueues
 from fairlane.broker.waiting.redrives import Redrives
 from fairlane.broker.waiting.script_lines import ScriptLines
 from fairlane.broker.waiting.sinks import WaitingSinks
+from fairlane.core.commands import Open
 from fairlane.core.ledger import Ledger, Limits, Message
 from fairlane.core.schedule import Schedule
 from fairlane.errors import Closed, FairlaneError, StoreFailed, StoreFenced
@@ -88,6 +89,8 @@ class EngineLife:
         self._retry_at_ms = 0
         self._due_ms = 0
         self._reserved = 0
+        self._renewed_id = ""
+        self._entropy = entropy
         self.inbox: deque[Submission] = deque()
         self._undelivered = Undelivered()
         self.taps: list[Tap] = []
@@ -135,6 +138,24 @@ class EngineLife:
         self.consumers.reconcile(ledger.token_of)
         self.metrics.recoveries += 1
         self.metrics.recovery_s = perf_counter() - begun
+
+    def _opening(self) -> Open:
+        """Return the command that records the opening, with the id of the journal: a new journal gets one now."""
+        journal_id = self._renewed_id or self.ledger.journal_id or self._new_journal_id()
+        return Open(built_ms=self.schedule.built_ms, reserved=self._reserved, journal_id=journal_id)
+
+    def _new_journal_id(self) -> str:
+        return f"{self._entropy.below(1 << 64):016x}"
+
+    def renew_journal(self, *, skip: int) -> str:
+        """Give the journal of a restored store a new id with the next commit, and return the id.
+
+        Args:
+            skip: how many sequences are left out, because the broker may have issued them after the backup was made.
+        """
+        self._renewed_id = self._new_journal_id()
+        self._reserved = max(self._reserved, self.ledger.next_sequence + skip)
+        return self._renewed_id
 
     def _reopen(self) -> None:
         """Recover from the store, or refuse the requests that wait if that is not possible now, or not here."""

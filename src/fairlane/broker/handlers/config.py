@@ -43,9 +43,17 @@ def _throttles(engine: Engine, _request: ListThrottles) -> ThrottleList:
 
 
 def _read_journal(engine: Engine, request: ReadJournal) -> Events:
-    found = read_journal(engine.store, engine.ledger, after=request.after, count=request.count)
+    skips_trimmed = request.on_trimmed == "skip"
+    found = read_journal(
+        engine.store, engine.ledger, after=request.after, count=request.count, skips_trimmed=skips_trimmed
+    )
     events = [event for page in found.pages for event in rows(page) if event["sequence"] > request.after]
-    return Events(events=[without_secret(event) for event in events], position=found.position)
+    return Events(
+        events=[without_secret(event) for event in events],
+        position=found.position,
+        journal_id=found.journal_id,
+        since=found.since,
+    )
 
 
 def without_secret(event: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from fairlane.broker.views.journal import JournalSlice, read_journal
+from fairlane.journal.identity import JournalIdentity
 from fairlane.journal.records import SegmentImage
 from fairlane.ports.store import StoredPage
 from fairlane.verbs.verb import Request
@@ -31,6 +32,10 @@ class ReadSlice(Request[JournalSlice], frozen=True, kw_only=True):
 
 class ListSegments(Request[list[SegmentImage]], frozen=True, kw_only=True):
     """Return the sealed segments of the journal that are kept, the oldest first."""
+
+
+class IdentifyJournal(Request[JournalIdentity], frozen=True, kw_only=True):
+    """Return which journal it is."""
 
 
 class ReadPages(Request[list[StoredPage]], frozen=True, kw_only=True):
@@ -60,6 +65,11 @@ def _segments(engine: Engine, _request: ListSegments) -> list[SegmentImage]:
     return list(engine.ledger.segments)
 
 
+def _identity(engine: Engine, _request: IdentifyJournal) -> JournalIdentity:
+    ledger = engine.ledger
+    return JournalIdentity(journal_id=ledger.journal_id, since=ledger.journal_since - 1)
+
+
 def _pages(engine: Engine, request: ReadPages) -> list[StoredPage]:
     return list(islice(engine.store.pages(request.after), request.count))
 
@@ -71,6 +81,7 @@ def _config(engine: Engine, request: ReadConfig) -> dict[str, str]:
 READS: Final[Mapping[type, Callable[..., Any]]] = {
     ReadSlice: _read_slice,
     ListSegments: _segments,
+    IdentifyJournal: _identity,
     ReadPages: _pages,
     ReadConfig: _config,
 }

@@ -23,12 +23,16 @@ class JournalSlice(msgspec.Struct, frozen=True):
         position: where to read on.
         beginning: the oldest position that the journal can still be read from.
         end: the position of its latest event.
+        journal_id: which journal it is.
+        since: the position that the journal has had this id from; see ``Ledger.journal_since``.
     """
 
     pages: list[Page]
     position: int
     beginning: int
     end: int
+    journal_id: str = ""
+    since: int = 0
 
 
 def read_journal(store: Store, ledger: Ledger, *, after: int, count: int, skips_trimmed: bool = False) -> JournalSlice:
@@ -53,7 +57,7 @@ def read_journal(store: Store, ledger: Ledger, *, after: int, count: int, skips_
         position = stored.next_sequence - 1
         if position - after >= count:
             break
-    return JournalSlice(pages, position, beginning, end)
+    return JournalSlice(pages, position, beginning, end, ledger.journal_id, ledger.journal_since - 1)
 
 
 def reader_views(ledger: Ledger) -> list[ReaderView]:

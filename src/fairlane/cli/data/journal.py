@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from fairlane.cli.interaction import stoppable
 from fairlane.cli.parameters import FOLDER
 from fairlane.cli.session import Session, pass_session
+from fairlane.verbs.journal import Events, OnTrimmed
 
 _EVENTS = 10_000
 
@@ -42,9 +41,8 @@ def _from_server(session: Session, folder: Path, queue: str | None) -> list[Path
     endpoint = session.endpoint
     with Client(endpoint.server, api_key=endpoint.api_key, tls=endpoint.tls(), timeout=endpoint.timeout_s) as client:
 
-        def read(after: int) -> tuple[Sequence[dict[str, Any]], int]:
-            found = client.read_journal(after, count=_EVENTS, queue=queue)
-            return found.events, found.position
+        def read(after: int, on_trimmed: OnTrimmed) -> Events:
+            return client.read_journal(after, count=_EVENTS, queue=queue, on_trimmed=on_trimmed)
 
         return export_events(
             read, folder, tell=lambda position: click.echo(f"exported up to position {position:,}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -18,7 +19,8 @@ from fairlane.cli.session import Session, pass_session
 from fairlane.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from fairlane.spark.pipeline import RunReport
+    from fairlane.spark.pipeline import Manifest, RunReport
+    from fairlane.spark.pipeline.journals import Gap
     from fairlane.spark.pipeline.source import Source
 
 TABLES = click.option("--tables", type=FOLDER, required=True, metavar="FOLDER", help="The folder of the tables.")
@@ -34,7 +36,7 @@ def pipeline_command() -> None:
 @TABLES
 @click.option("--once", is_flag=True, help="Stop when the tables are up to date.")
 @click.option("--interval", type=DURATION, default="60s", show_default=True, help="Time between runs.")
-@click.option("--queue", metavar="QUEUE", help="In a cluster: a queue of the group whose journal to read.")
+@click.option("--queue", metavar="QUEUE", help="In a cluster: only the group of this queue.")
 @click.option(
     "--reader",
     default="pipeline",
@@ -44,6 +46,14 @@ def pipeline_command() -> None:
 @click.option(
     "--format", "table_format", type=click.Choice(("parquet", "delta")), default="parquet", help="Table format."
 )
+@click.option(
+    "--on-trimmed",
+    type=click.Choice(("fail", "skip")),
+    default="fail",
+    show_default=True,
+    help="What to do if events of the journal are missing: stop, or record the gap and go on.",
+)
+@click.option("--new-epoch", is_flag=True, help="Accept another journal in place of the one in the tables.")
 @click.option("--memory", default="2g", show_default=True, help="Memory for Spark on this machine.")
 @MASTER
 @pass_session
@@ -53,21 +63,23 @@ def run_command(session: Session, /, *, journal: Path | None, tables: Path, **op
     It can be killed at any time and started again: the tables are then those before a run or those after it.
     """
     require_spark()
-    from fairlane.spark.pipeline import CONF, JournalFolder, LiveJournal, run_pipeline
+    from fairlane.spark.pipeline import CONF, JournalFolder, live_source, run_pipeline
 
     if journal is not None and options["queue"] is not None:
         raise click.UsageError("--queue selects a journal in a cluster; it cannot be combined with --journal.")
     source: Source = (
-        LiveJournal(server_address_of(session), options["reader"], options["queue"])
+        live_source(server_address_of(session), reader=options["reader"], queue=options["queue"])
         if journal is None
         else JournalFolder(journal)
     )
     with stoppable():
         spark = begin_spark(options["master"], conf={**CONF, "spark.driver.memory": options["memory"]})
-        run = partial(run_pipeline, spark, source, tables, table_format=options["table_format"], tell=_tell)
+        how = {name: options[name] for name in ("table_format", "on_trimmed")}
+        run, is_new = partial(run_pipeline, spark, source, tables, **how, tell=_tell), options["new_epoch"]
         try:
             while True:
-                done = on_spark(spark, run)
+                done = on_spark(spark, partial(run, new_epoch=is_new))
+                is_new = False  # it was declared for the journal of the first run, not for any that follows
                 if done.segments or options["once"]:
                     session.answer(done, _words(done, tables))
                 if options["once"]:
@@ -84,8 +96,26 @@ def _tell(line: str) -> None:
 def _words(done: RunReport, tables: Path) -> str:
     if not done.segments:
         return f"{tables} is up to date."
-    gaps = f" The journal has {len(done.gaps)} gap{'' if len(done.gaps) == 1 else 's'}." if done.gaps else ""
+    gaps = f" INCOMPLETE: {_missing(done.gaps)}; see the table gaps." if done.gaps else ""
     return f"Run {done.run}: {done.events} events, {tables} updated from {done.first_day} to {done.newest_day}.{gaps}"
+
+
+def _missing(gaps: Sequence[Gap]) -> str:
+    """Return in words what is missing."""
+    events = sum(gap.until_sequence - gap.from_sequence + 1 for gap in gaps)
+    return f"{len(gaps)} gap{'' if len(gaps) == 1 else 's'} of {events} sequences in the journal"
+
+
+def _journals(manifest: Manifest) -> Iterator[list[str]]:
+    """Yield a line for each journal of the tables, and one for each gap."""
+    for journal in manifest.journals:
+        group = f", group {journal.group}" if journal.group else ""
+        state = ", replaced by a new epoch" if journal.is_ended else ""
+        yield ["journal", f"{journal.journal_id} up to sequence {journal.reached}{group}{state}"]
+    for gap in manifest.gaps:
+        since, until = ("?" if at_ms is None else instant(at_ms) for at_ms in (gap.from_ms, gap.until_ms))
+        span = f"{gap.from_sequence} to {gap.until_sequence}, between {since} and {until}"
+        yield ["missing", f"{gap.journal_id} sequences {span}"]
 
 
 @pipeline_command.command(name="status")
@@ -102,10 +132,9 @@ def status_command(session: Session, /, *, tables: Path) -> None:
         ["runs", str(manifest.run)],
         ["format", manifest.format],
         ["events", str(manifest.events)],
-        ["up to sequence", str(manifest.covered[-1][1]) if manifest.covered else "-"],
+        *_journals(manifest),
         ["up to", instant(manifest.horizon_ms)],
         ["days", f"{len(manifest.days)}, {manifest.days[0]} to {manifest.days[-1]}" if manifest.days else "-"],
-        ["missing", ", ".join(f"{first} to {last}" for first, last in manifest.gaps) or "-"],
         ["state", "whole" if manifest.swap is None else "interrupted while files were put in place: run it again"],
     ]
     session.answer(manifest, [Table([], facts)])

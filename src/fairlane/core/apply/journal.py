@@ -20,8 +20,12 @@ def reader_set(ledger: Ledger, record: records.ReaderSet, _at_ms: int) -> list[M
     return []
 
 
-def opened(_ledger: Ledger, _record: records.Opened, _at_ms: int) -> list[Message]:
-    """Change nothing: only the schedule started over."""
+def opened(ledger: Ledger, record: records.Opened, _at_ms: int) -> list[Message]:
+    """Note the id of the journal. A journal that had another one until now was restored from a backup."""
+    if record.journal_id and record.journal_id != ledger.journal_id:
+        if ledger.journal_id:
+            ledger.journal_since = record.sequence
+        ledger.journal_id = record.journal_id
     return []
 
 
@@ -137,5 +141,6 @@ def baseline(ledger: Ledger, record: records.Baseline, _at_ms: int) -> list[Mess
     ledger.segments = type(ledger.segments)(record.segments)
     ledger.segment_first, ledger.segment_first_ms = record.segment_first, record.segment_first_ms
     ledger.trimmed = record.trimmed
+    ledger.journal_id, ledger.journal_since = record.journal_id, record.journal_since
     ledger.baseline = record.sequence
     return []

@@ -7,7 +7,7 @@ from typing import Final
 from fairlane.core.checks import text_fault, whole_fault
 from fairlane.core.commands import Carry, Given, MoveBase, Open, Seal, Trim
 from fairlane.core.decision import Deciders, Decision, refuse
-from fairlane.core.ledger import Ledger, Message, RegisteredConsumer, SinkState
+from fairlane.core.ledger import Ledger, Message, Queue, RegisteredConsumer, SinkState
 from fairlane.errors import InvalidArgument, ReaderNotFound
 from fairlane.journal.bodies import CHUNK_COUNT_MAX
 from fairlane.journal.records import (
@@ -55,8 +55,8 @@ def opened(ledger: Ledger, command: Open, _now_ms: int, _given: Given) -> Decisi
     """Record that the schedule starts over, after the sequences that may have been issued already."""
     first, end = ledger.next_sequence, command.reserved
     if end <= first:
-        return Decision([Opened(first, command.built_ms)], None)
-    return Decision([Skipped(first, end - first), Opened(end, command.built_ms)], None)
+        return Decision([Opened(first, command.built_ms, command.journal_id)], None)
+    return Decision([Skipped(first, end - first), Opened(end, command.built_ms, command.journal_id)], None)
 
 
 def seal(ledger: Ledger, command: Seal, now_ms: int, _given: Given) -> Decision[None]:
@@ -72,30 +72,32 @@ def trim(ledger: Ledger, command: Trim, _now_ms: int, _given: Given) -> Decision
 
 def move_base(ledger: Ledger, _command: MoveBase, _now_ms: int, _given: Given) -> Decision[None]:
     """Write down everything besides messages."""
-    queues = [
-        QueueImage(
-            queue.name,
-            queue.policy,
-            queue.created_ms,
-            queue.is_paused,
-            sorted(queue.paused_keys, key=str),
-            [_consumer_image(consumer) for consumer in queue.consumers.values()],
-            [_sink_image(sink) for sink in queue.sinks.values()],
-            queue.pauses.images(),
-        )
-        for queue in ledger.queues.values()
-    ]
     record = Baseline(
         ledger.next_sequence,
-        queues,
+        [_queue_image(queue) for queue in ledger.queues.values()],
         dict(ledger.config),
         list(ledger.readers.values()),
         list(ledger.segments),
         ledger.segment_first,
         ledger.segment_first_ms,
         ledger.trimmed,
+        ledger.journal_id,
+        ledger.journal_since,
     )
     return Decision([record], None)
+
+
+def _queue_image(queue: Queue) -> QueueImage:
+    return QueueImage(
+        queue.name,
+        queue.policy,
+        queue.created_ms,
+        queue.is_paused,
+        sorted(queue.paused_keys, key=str),
+        [_consumer_image(consumer) for consumer in queue.consumers.values()],
+        [_sink_image(sink) for sink in queue.sinks.values()],
+        queue.pauses.images(),
+    )
 
 
 def _consumer_image(consumer: RegisteredConsumer) -> ConsumerImage:

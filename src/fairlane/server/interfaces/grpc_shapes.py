@@ -102,4 +102,5 @@ def write_trial(answer: Any, message: Any) -> None:  # noqa: ANN401 - as all tha
 def write_events(answer: Any, message: Any) -> None:  # noqa: ANN401 - as all that write
     """Write events, each as JSON."""
     message.position = answer.position
+    message.journal_id, message.since = answer.journal_id, answer.since
     message.events.extend(msgspec.json.encode(event).decode() for event in answer.events)

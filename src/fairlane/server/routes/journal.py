@@ -64,7 +64,7 @@ async def _answer_arrow(reading: _Reading, exchange: Exchange) -> None:
         ) from error
     slice_ = await reading.first()
     await exchange.begin(ARROW, headers=reading.headers(slice_, reading.reaches_to(slice_)))
-    await exchange.more(schema_of(reading.columns).serialize().to_pybytes())
+    await exchange.more(schema_of(reading.columns, journal_id=slice_.journal_id).serialize().to_pybytes())
     while True:
         batch = _batch(reading, slice_)
         if batch.num_rows:
@@ -87,7 +87,7 @@ def _batch(reading: _Reading, slice_: JournalSlice) -> Any:  # noqa: ANN401 - a 
     _hide_secrets(columns)
     sequences = columns.column("sequence") or []
     first = bisect_right(sequences, reading.after)
-    batch = batch_of(columns, names=reading.columns)
+    batch = batch_of(columns, names=reading.columns, journal_id=slice_.journal_id)
     batch = batch.slice(first, bisect_right(sequences, reading.until, lo=first) - first)
     count = batch.num_rows
     kept = pa.nulls(count, pa.bool_()).fill_null(True)  # noqa: FBT003 - its only argument
@@ -140,6 +140,8 @@ class _Reading:
             "x-fairlane-position": str(min(position, self.until)),
             "x-fairlane-beginning": str(slice_.beginning),
             "x-fairlane-end": str(slice_.end),
+            "x-fairlane-journal": slice_.journal_id,
+            "x-fairlane-since": str(slice_.since),
         }
 
     def is_wanted(self, event: dict[str, Any]) -> bool:

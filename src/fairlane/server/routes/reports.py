@@ -66,12 +66,20 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     report: dict[str, Any] | None = None
 
 
+class _JournalNow(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a journal that is in the tables: ranges of sequences, each with the instants of its events."""
+
+    covered: tuple[tuple[int, int, int | None, int | None], ...] = ()
+    is_ended: bool = False
+
+
 class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of the pipeline's manifest that are needed here."""
 
     run: int = 0
     format: str = ""
-    covered: tuple[tuple[int, int], ...] = ()
+    journals: tuple[_JournalNow, ...] = ()
+    gaps: tuple[dict[str, Any], ...] = ()
     days: tuple[date, ...] = ()
     horizon_ms: int = 0
     events: int = 0
@@ -109,14 +117,15 @@ def _pipeline(folder: Path) -> PipelineNow | None:
     manifest = _read(folder / _MANIFEST, _Manifest)
     if manifest is None:
         return None
+    covered = [journal.covered for journal in manifest.journals if not journal.is_ended]
     return PipelineNow(
         run=manifest.run,
         format=manifest.format,
         events=manifest.events,
-        sequence=manifest.covered[-1][1] if manifest.covered else None,
+        sequence=max((ranges[-1][1] for ranges in covered if ranges), default=None),
         horizon_ms=manifest.horizon_ms,
         days=len(manifest.days),
-        gaps=max(0, len(manifest.covered) - 1),
+        gaps=len(manifest.gaps),
         is_whole=manifest.swap is None,
         tables=[_table(path) for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] not in "._"],
     )

@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 from fairlane.spark.pipeline.folder import read_table
+from fairlane.spark.pipeline.live import LiveCluster, LiveJournal, live_source
 from fairlane.spark.pipeline.manifest import Manifest, read_manifest
 from fairlane.spark.pipeline.run import CONF, RunReport, run_pipeline
-from fairlane.spark.pipeline.source import JournalFolder, LiveJournal
+from fairlane.spark.pipeline.source import JournalFolder
 
 __all__ = [
     "CONF",
     "JournalFolder",
+    "LiveCluster",
     "LiveJournal",
     "Manifest",
     "RunReport",
+    "live_source",
     "read_manifest",
     "read_table",
     "run_pipeline",

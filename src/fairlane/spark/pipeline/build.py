@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 
 from pyspark import StorageLevel
@@ -28,7 +28,16 @@ Write = Callable[[str, DataFrame], DataFrame]
 """Writes a table under its name, and returns it as it is read back."""
 
 
-def build(events: DataFrame, span: Days, *, newest_day: date, carry: Sequence[date], write: Write) -> None:
+def build(
+    events: DataFrame,
+    span: Days,
+    *,
+    newest_day: date,
+    carry: Sequence[date],
+    write: Write,
+    ended: Mapping[str, int] | None = None,
+    groups: Mapping[str, str] | None = None,
+) -> None:
     """Build all tables but ``events``.
 
     Args:
@@ -37,10 +46,12 @@ def build(events: DataFrame, span: Days, *, newest_day: date, carry: Sequence[da
         newest_day: the day of the latest event.
         carry: the days whose ends are kept.
         write: writes a table; only its rows of these days are kept.
+        ended: the journals that others took the place of, and when each ended.
+        groups: the group of each journal.
     """
-    tried = attempts(events).persist(StorageLevel.MEMORY_AND_DISK)
+    tried = attempts(events, ended=ended).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        write("messages", messages(tried, newest_day=newest_day))
+        write("messages", messages(tried, newest_day=newest_day, groups=groups))
         for table in (tenant_usage, latency, throttle_waits, sla, dead_letters):
             write(table.__name__, table(tried))
         _carry(events, tried, carry, write)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from fairlane.errors import StoreCorrupt
 from fairlane.spark.pipeline.folder import Shelf, day_in
+from fairlane.spark.pipeline.journals import Covered, day_of
 from fairlane.spark.pipeline.source import Segment, Source
 from fairlane.spark.tables.events import JOURNAL_SCHEMA
 from fairlane.spark.tables.schemas import EVENTS
@@ -31,11 +32,12 @@ COMPACT_ROWS = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a Parquet file's footer tells."""
+    """What the footer of a file of events tells: how many there are, when the first and last were, of which journal."""
 
     rows: int
     first_ms: int
     last_ms: int
+    journal_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,14 @@ class Intake:
         compacted: the days whose staged files hold all events of the day, old ones too.
         events: how many new ones there are.
         last_ms: the instant of the latest.
+        covered: the ranges of each journal that are new, with the instants of their events.
     """
 
     days: tuple[date, ...]
     compacted: tuple[date, ...]
     events: int
     last_ms: int
+    covered: Mapping[str, Sequence[Covered]]
 
 
 def take_in(spark: SparkSession, source: Source, segments: Sequence[Segment], *, shelf: Shelf, root: Path) -> Intake:
@@ -70,7 +74,23 @@ def take_in(spark: SparkSession, source: Source, segments: Sequence[Segment], *,
         compacted=tuple(day for day in days if _compacted(spark, shelf.events(day), into / f"day={day}")),
         events=sum(footer.rows for footer in footers.values()),
         last_ms=max((footer.last_ms for footer in footers.values()), default=0),
+        covered=_covered(segments, footers.values()),
     )
+
+
+def _covered(segments: Sequence[Segment], staged: Iterable[Footer]) -> dict[str, list[Covered]]:
+    """Return what segments cover. A stretch on a server has no footer: its events are all that is staged of it."""
+    found: dict[str, list[Covered]] = {}
+    for segment in segments:
+        if segment.path is None:
+            footers = [footer for footer in staged if footer.rows and footer.journal_id == segment.journal_id]
+        else:
+            footers = [footer for footer in (footer_of(segment.path),) if footer.rows]
+        first_ms = min((footer.first_ms for footer in footers), default=None)
+        last_ms = max((footer.last_ms for footer in footers), default=None)
+        stretches = [Covered(first, last, first_ms, last_ms) for first, last in segment.wanted]
+        found.setdefault(segment.journal_id, []).extend(stretches)
+    return found
 
 
 def footer_of(path: Path) -> Footer:
@@ -79,13 +99,20 @@ def footer_of(path: Path) -> Footer:
         known = pq.read_metadata(path)
     except (pa.ArrowInvalid, OSError) as error:
         raise StoreCorrupt(f"{path} is damaged or no segment of a journal: {error}.") from error
-    at = known.schema.to_arrow_schema().get_field_index("at_ms")
-    groups = [known.row_group(group).column(at).statistics for group in range(known.num_row_groups)]
+    at, journals = (_statistics(known, name) for name in ("at_ms", "journal_id"))
     return Footer(
         rows=known.num_rows,
-        first_ms=min((group.min for group in groups), default=0),
-        last_ms=max((group.max for group in groups), default=0),
+        first_ms=min((group.min for group in at), default=0),
+        last_ms=max((group.max for group in at), default=0),
+        journal_id=next((group.min for group in journals if group.has_min_max), None),
     )
+
+
+def _statistics(known: pq.FileMetaData, name: str) -> list[pq.Statistics]:
+    """Return the statistics of a column in each row group; none if the file lacks the column."""
+    groups = [known.row_group(group) for group in range(known.num_row_groups)]
+    columns = [group.column(at) for group in groups for at in range(group.num_columns)]
+    return [column.statistics for column in columns if column.path_in_schema == name and column.statistics is not None]
 
 
 def _linked(segment: Segment, root: Path) -> bool:
@@ -95,8 +122,8 @@ def _linked(segment: Segment, root: Path) -> bool:
     footer = footer_of(segment.path)
     if not footer.rows:
         return True
-    day = _day(footer.first_ms)
-    if day != _day(footer.last_ms):
+    day = day_of(footer.first_ms)
+    if day != day_of(footer.last_ms):
         return False
     target = root / f"day={day}" / segment.path.name
     target.parent.mkdir(exist_ok=True)
@@ -105,10 +132,6 @@ def _linked(segment: Segment, root: Path) -> bool:
     except OSError:
         shutil.copyfile(segment.path, target)
     return True
-
-
-def _day(at_ms: int) -> date:
-    return datetime.fromtimestamp(at_ms // 1000, UTC).date()
 
 
 def _compacted(spark: SparkSession, known_files: list[Path], into: Path) -> bool:

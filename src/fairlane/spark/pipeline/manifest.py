@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Literal
@@ -10,10 +11,10 @@ import msgspec
 
 from fairlane.errors import StoreCorrupt, StoreFailed
 from fairlane.files import replacing
-from fairlane.journal.segments import gaps
+from fairlane.spark.pipeline.journals import Gap, JournalCoverage
 
 MANIFEST = "manifest.json"
-VERSION = 1
+VERSION = 2
 Format = Literal["parquet", "delta"]
 
 
@@ -38,7 +39,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         version: of this file.
         run: how many runs changed the tables.
         format: how they are kept.
-        covered: the ranges of the journal that are in them, in order.
+        journals: how far each journal is in them.
+        gaps: what is missing of the journals.
         days: the days with events, in order.
         carried: the days whose end is kept, in order: days after these can be rebuilt.
         horizon_ms: the instant of the latest event.
@@ -49,17 +51,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     version: int = VERSION
     run: int = 0
     format: Format = "parquet"
-    covered: tuple[tuple[int, int], ...] = ()
+    journals: tuple[JournalCoverage, ...] = ()
+    gaps: tuple[Gap, ...] = ()
     days: tuple[date, ...] = ()
     carried: tuple[date, ...] = ()
     horizon_ms: int = 0
     events: int = 0
     swap: Swap | None = None
 
-    @property
-    def gaps(self) -> list[tuple[int, int]]:
-        """The ranges between those covered: segments that are late or lost."""
-        return gaps(self.covered)
+    def with_journals(self, journals: Sequence[JournalCoverage]) -> Manifest:
+        """Return the manifest with other journals, and what is missing of them."""
+        gaps = tuple(gap for journal in journals for gap in journal.gaps())
+        return msgspec.structs.replace(self, journals=tuple(journals), gaps=gaps)
 
 
 def read_manifest(folder: Path) -> Manifest | None:

@@ -4,9 +4,10 @@ A run takes the new segments, adds their events to the table ``events``, and reb
 day that they touch. Earlier days stay as they are. What a later day needs of earlier ones (the events of messages that
 are still open, settings and pauses) is carried from day to day, so old events are not read again.
 
-Segments are identified by the sequences they cover. A repeated segment adds nothing, a late one rebuilds its day and
-those after it, and one that overlaps others adds what they lack. So the tables are a function of the segments alone:
-their order, their grouping into runs and repeats don't matter.
+Segments are identified by their journal and the sequences they cover. A repeated segment adds nothing, a late one
+rebuilds its day and those after it, and one that overlaps others adds what they lack. So the tables are a function of
+the segments alone: their order, their grouping into runs and repeats don't matter. ``journals`` has the rules about
+which journals are accepted and what is missing.
 """
 
 from __future__ import annotations
@@ -24,15 +25,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fairlane.errors import InvalidArgument
-from fairlane.journal.segments import joined
 from fairlane.spark.pipeline.build import build
 from fairlane.spark.pipeline.folder import CARRIED, PlainTables, Shelf, carry_out, clear_staged, decide, locked, staged
+from fairlane.spark.pipeline.gaps import gaps, marked
 from fairlane.spark.pipeline.intake import Intake, take_in
+from fairlane.spark.pipeline.journals import Covered, Gap, JournalCoverage, accepted, changed_gaps, check_gaps
 from fairlane.spark.pipeline.manifest import Format, Manifest, Swap, write_manifest
 from fairlane.spark.pipeline.source import Segment, Source
 from fairlane.spark.tables import TABLES
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
+from fairlane.spark.tables.schemas import GAPS
 from fairlane.spark.tables.turns import Days
+from fairlane.verbs.journal import OnTrimmed
 
 CARRIED_MAX = 8
 """How many ends of days are kept. A segment that arrives later than that rebuilds more days."""
@@ -62,7 +66,8 @@ class RunReport:
         events: how many events they brought.
         first_day: the first day that was rebuilt, if any.
         newest_day: the newest day there is, if any.
-        gaps: the first and last sequence of stretches that are missing in between.
+        gaps: what is missing of the journals.
+        journals: how far each journal is in the tables.
     """
 
     run: int
@@ -70,7 +75,8 @@ class RunReport:
     events: int
     first_day: date | None
     newest_day: date | None
-    gaps: list[tuple[int, int]]
+    gaps: tuple[Gap, ...]
+    journals: tuple[JournalCoverage, ...]
 
 
 def run_pipeline(
@@ -79,9 +85,11 @@ def run_pipeline(
     tables: Path | str,
     *,
     table_format: Format = "parquet",
+    on_trimmed: OnTrimmed = "fail",
+    new_epoch: bool = False,
     tell: Tell = lambda _line: None,
 ) -> RunReport:
-    """Update the tables in a folder from a journal, and return what was done.
+    """Update the tables in a folder from one or more journals, and return what was done.
 
     The process can be killed at any time: the tables are then those before the run or those after it.
 
@@ -90,10 +98,14 @@ def run_pipeline(
         source: where the journal is.
         tables: the folder of the tables; created if missing.
         table_format: plain Parquet files, or Delta tables, which need ``fairlane[delta]``.
+        on_trimmed: refuse a journal of which events are missing that were not missing before, or go on without them.
+        new_epoch: accept another journal in place of the one in the tables.
         tell: called with a line of text at each step.
 
     Raises:
         InvalidArgument: the journal does not exist, or the tables have another format.
+        JournalMismatch: it is another journal than the one in the tables.
+        JournalTrimmed: events of the journal are missing.
         StoreLocked: another run is in progress.
         StoreFailed: a file cannot be written.
         StoreCorrupt: the manifest or a segment cannot be read.
@@ -108,13 +120,16 @@ def run_pipeline(
                 "Use the same format, or another folder."
             )
         clear_staged(folder)
-        segments = source.new(before.covered)
+        journals = accepted(before.journals, source.journals(), new_epoch=new_epoch)
+        segments = source.new(journals)
         if not segments:
             return _report(before, segments, events=0, first_day=None)
+        if on_trimmed == "fail":
+            check_gaps(before.gaps, before.with_journals(_with_segments(journals, segments)).gaps)
         run = _Run(spark, folder, shelf, before, tell)
-        after, first_day = run.make(source, segments)
+        after, first_day = run.make(source, segments, journals)
         carry_out(folder, shelf)
-        source.done(after.covered)
+        source.done(after.journals)
         return _report(after, segments, events=after.events - before.events, first_day=first_day)
 
 
@@ -134,7 +149,21 @@ def _report(manifest: Manifest, segments: Sequence[Segment], *, events: int, fir
         first_day=first_day,
         newest_day=manifest.days[-1] if manifest.days else None,
         gaps=manifest.gaps,
+        journals=manifest.journals,
     )
+
+
+def _with_segments(journals: Sequence[JournalCoverage], segments: Sequence[Segment]) -> list[JournalCoverage]:
+    """Return journals as they will be covered when segments are in the tables."""
+    return [
+        journal.plus(
+            Covered(*stretch)
+            for segment in segments
+            if segment.journal_id == journal.journal_id
+            for stretch in segment.wanted
+        )
+        for journal in journals
+    ]
 
 
 class _Run:
@@ -145,7 +174,9 @@ class _Run:
         self._number = before.run + 1
         self._root = staged(folder, self._number)
 
-    def make(self, source: Source, segments: Sequence[Segment]) -> tuple[Manifest, date | None]:
+    def make(
+        self, source: Source, segments: Sequence[Segment], journals: Sequence[JournalCoverage]
+    ) -> tuple[Manifest, date | None]:
         """Stage everything, decide it, and return what is remembered then and the first day that changes, if any."""
         before = self._before
         with self._step(f"taking in {len(segments)} segment{'' if len(segments) == 1 else 's'}"):
@@ -155,16 +186,15 @@ class _Run:
         after = msgspec.structs.replace(
             before,
             run=self._number,
-            covered=joined([*before.covered, *[stretch for each in segments for stretch in each.wanted]]),
             days=days,
             carried=days[-CARRIED_MAX:],
             horizon_ms=horizon_ms,
             events=before.events + intake.events,
-        )
+        ).with_journals([each.plus(intake.covered.get(each.journal_id, ())) for each in journals])
         if not intake.days:  # they hold nothing but what the broker wrote down for itself
             write_manifest(self._folder, after)
             return after, None
-        first_day, carried_from = _reach(before, intake)
+        first_day, carried_from = _reach(before, [*intake.days, *_regapped(before, after)])
         self._build(after, intake, Days(first_day, horizon_ms), carried_from)
         decide(self._folder, after, Swap(run=self._number, first_day=first_day, compacted=intake.compacted))
         return after, first_day
@@ -176,9 +206,13 @@ class _Run:
 
         def write(name: str, frame: DataFrame) -> DataFrame:
             with self._step(name.removeprefix(".")):
-                return self._write(name, frame.where(F.col("day") >= F.lit(span.first_day)))
+                of_days = frame.where(F.col("day") >= F.lit(span.first_day))
+                return self._write(name, marked(of_days, TABLES[name], after.gaps) if name in TABLES else of_days)
 
-        build(events, span, newest_day=newest_day, carry=carry, write=write)
+        groups = {each.journal_id: each.group for each in after.journals}
+        ended = {each.journal_id: each.last_ms or 0 for each in after.journals if each.is_ended}
+        build(events, span, newest_day=newest_day, carry=carry, ended=ended, groups=groups, write=write)
+        write(GAPS.name, gaps(self._spark, after.gaps))
 
     def _events(self, after: Manifest, intake: Intake, first_day: date, carried_from: date | None) -> DataFrame:
         """Return the events of all days from the first on, and what the day before them carried on."""
@@ -207,12 +241,17 @@ class _Run:
         self._tell(f"run {self._number}: {what}, {time.monotonic() - began:.1f} s")
 
 
-def _reach(before: Manifest, intake: Intake) -> tuple[date, date | None]:
+def _regapped(before: Manifest, after: Manifest) -> list[date]:
+    """Return the days whose completeness changes, because a gap appeared, shrank or disappeared."""
+    return [day for gap in changed_gaps(before.gaps, after.gaps) if (day := gap.day) is not None]
+
+
+def _reach(before: Manifest, touched: Sequence[date]) -> tuple[date, date | None]:
     """Return the first day to rebuild, and the day before it whose end is known, if any.
 
     The newest day so far is always rebuilt: only now it is known to be complete.
     """
-    first = min([intake.days[0], *before.days[-1:]])
+    first = min([*touched, *before.days[-1:]])
     earlier = [day for day in before.days if day < first]
     if not earlier:
         return first, None

@@ -1,128 +1,155 @@
-"""Sources of the pipeline: a folder of exported segments, or a live server."""
+"""Sources of the pipeline: what they have in common, and a folder of exported segments. ``live`` has servers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fairlane.errors import InvalidArgument
-from fairlane.journal.segments import Range, joined, segments_in, without
-from fairlane.spark.source.data_source import FairlaneDataSource
-from fairlane.spark.source.journal_server import ServerJournal
-from fairlane.spark.source.server_address import ServerAddress
+from fairlane.errors import InvalidArgument, StoreCorrupt
+from fairlane.journal.identity import identity_in
+from fairlane.journal.segments import Range, SegmentFile, joined, segments_in, without
+from fairlane.spark.pipeline.journals import JournalCoverage, JournalOffer
+from fairlane.spark.source.ranges import first_of
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
-
-READER = "pipeline"
-"""The default name of the pipeline's journal reader."""
 
 
 class Source(Protocol):
-    """A journal."""
+    """One or more journals."""
 
-    def new(self, covered: Sequence[Range]) -> list[Segment]:
-        """Return the segments with something that is not covered yet; no sequence is wanted twice."""
+    def journals(self) -> list[JournalOffer]:
+        """Return the journals that can be read now."""
+        ...
+
+    def new(self, journals: Sequence[JournalCoverage]) -> list[Segment]:
+        """Return the segments of journals with something that is not covered yet; no sequence is wanted twice."""
         ...
 
     def read(self, spark: SparkSession, segments: Sequence[Segment]) -> DataFrame:
-        """Return the events of segments that are wanted, in the columns of the table ``events``."""
+        """Return the events of segments that are wanted, in the columns of the table ``events``.
+
+        No task reads two journals, so that a file that is written from the frame has events of one.
+        """
         ...
 
-    def done(self, covered: Sequence[Range]) -> None:
-        """Acknowledge that all of this is durable in the tables."""
+    def done(self, journals: Sequence[JournalCoverage]) -> None:
+        """Acknowledge that what is covered is durable in the tables."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class JournalFolder:
-    """A folder of exported segments, read natively. Files without newer columns are read side by side with others."""
+    """A folder of exported segments, read natively. Files without newer columns are read side by side with others.
+
+    Each folder in it is a group of a cluster, named after the folder, with segments of its own.
+    """
 
     path: Path
 
-    def new(self, covered: Sequence[Range]) -> list[Segment]:
+    def journals(self) -> list[JournalOffer]:
+        """Return the journals that the folder has segments of."""
+        return [offer for group in self._groups() for offer in group.offers()]
+
+    def _groups(self) -> list[_GroupFolder]:
+        """Return the folder itself, and the folders in it that have segments."""
+        if not self.path.is_dir():
+            raise InvalidArgument(f"Folder {self.path} does not exist. Export the journal there first.")
+        inner = sorted(path for path in self.path.iterdir() if path.is_dir() and not path.name.startswith((".", "_")))
+        return [_GroupFolder(self.path, ""), *(_GroupFolder(path, path.name) for path in inner)]
+
+    def new(self, journals: Sequence[JournalCoverage]) -> list[Segment]:
         """Return the segments with something that is not covered."""
-        return new_segments(self.path, covered)
+        known = {each.journal_id: each for each in journals}
+        return [segment for group in self._groups() for segment in new_segments(group.path, known)]
 
     def read(self, spark: SparkSession, segments: Sequence[Segment]) -> DataFrame:
         """Return the wanted events of files."""
+        found: DataFrame | None = None
+        for _, of_journal in groupby(segments, key=attrgetter("journal_id")):
+            for frame in self._frames(spark, list(of_journal)):
+                found = frame if found is None else found.unionByName(frame)
+        if found is None:
+            raise InvalidArgument("There are no segments to read.")
+        return found
+
+    def _frames(self, spark: SparkSession, segments: Sequence[Segment]) -> Iterator[DataFrame]:
+        """Yield the events of one journal's files: those that are needed whole together, the others each on its own."""
         whole = [segment for segment in segments if segment.is_whole]
-        frames = [self._read(spark, whole)] if whole else []
+        if whole:
+            yield self._read(spark, whole)
         for segment in segments:
             if not segment.is_whole:
                 wanted = F.lit(False)  # noqa: FBT003 - a literal
                 for first, last in segment.wanted:
                     wanted |= F.col("sequence").between(first, last)
-                frames.append(self._read(spark, [segment]).where(wanted))
-        found = frames[0]
-        for frame in frames[1:]:
-            found = found.unionByName(frame)
-        return found
+                yield self._read(spark, [segment]).where(wanted)
 
     def _read(self, spark: SparkSession, segments: Sequence[Segment]) -> DataFrame:
         return events(spark.read.schema(JOURNAL_SCHEMA).parquet(*[str(segment.path) for segment in segments]))
 
-    def done(self, covered: Sequence[Range]) -> None:
+    def done(self, journals: Sequence[JournalCoverage]) -> None:
         """Do nothing: the exporter decides how long files are kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class LiveJournal:
-    """The journal of a server, up to its present end. As a registered reader it is kept until it is in the tables.
+class _GroupFolder:
+    """A folder with the segments of one group."""
 
-    Attributes:
-        server: the server, or nodes of a cluster.
-        reader: the name of the reader.
-        queue: in a cluster, a queue of the group whose journal is meant.
-    """
+    path: Path
+    group: str
 
-    server: ServerAddress
-    reader: str = READER
-    queue: str | None = None
+    def offers(self) -> list[JournalOffer]:
+        return [self._offer(found[0]) for found in _by_journal(self.path).values()]
 
-    def new(self, covered: Sequence[Range]) -> list[Segment]:
-        """Return what the server has after all that is covered."""
-        span = ServerJournal(self.server, on_trimmed="skip", queue=self.queue).span()
-        after = max(covered[-1][1] if covered else 0, span.beginning)
-        if not covered:
-            self._set_reader(span.beginning)
-        return [Segment(None, (after + 1, span.end), ((after + 1, span.end),))] if span.end > after else []
-
-    def read(self, spark: SparkSession, segments: Sequence[Segment]) -> DataFrame:
-        """Return the events of the one stretch that is new."""
-        spark.dataSource.register(FairlaneDataSource)
-        ((first, last),) = segments[0].wanted
-        options = self.server.options() | ({} if self.queue is None else {"queue": self.queue})
-        reader = spark.read.format("fairlane").options(
-            kind="journal", after=str(first - 1), until=str(last), on_trimmed="skip"
+    def _offer(self, first: SegmentFile) -> JournalOffer:
+        began_ms, since = _beginning(self.path / first.name)
+        return JournalOffer(
+            journal_id=first.journal_id,
+            group=self.group,
+            first=first_of(first.covers[1]),
+            since=since,
+            began_ms=began_ms,
+            where=f"in {self.path}",
         )
-        return events(reader.options(**options).load())
 
-    def done(self, covered: Sequence[Range]) -> None:
-        """Allow the server to trim what is in the tables."""
-        self._set_reader(covered[-1][1])
 
-    def _set_reader(self, position: int) -> None:
-        with self.server.client() as client:
-            client.set_reader(self.reader, position, queue=self.queue)
+def _beginning(path: Path) -> tuple[int, int]:
+    """Return when the first event of a segment happened, and from where on its journal has its id."""
+    try:
+        known = pq.read_metadata(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise StoreCorrupt(f"{path} is damaged or no segment of a journal: {error}.") from error
+    told = identity_in(known.metadata)
+    at = known.schema.to_arrow_schema().get_field_index("at_ms")
+    began_ms = known.row_group(0).column(at).statistics.min if known.num_row_groups and known.num_rows else 0
+    return began_ms, 0 if told is None else told.since
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A range of the journal in one file or on a server, and the parts of it that are needed.
+    """A range of a journal in one file or on a server, and the parts of it that are needed.
 
     Attributes:
         path: the file; None for a range on a server.
         covers: the range.
         wanted: the parts of it that nothing else covers.
+        journal_id: the journal.
+        queue: for a range in a cluster, a queue of the group whose journal it is.
     """
 
     path: Path | None
     covers: Range
     wanted: tuple[Range, ...]
+    journal_id: str
+    queue: str | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -130,18 +157,21 @@ class Segment:
         return self.wanted == (self.covers,)
 
 
-def new_segments(folder: Path, covered: Sequence[Range]) -> list[Segment]:
-    """Return the segments in a folder that have something that is not covered; no sequence is wanted twice.
-
-    Raises:
-        InvalidArgument: the folder does not exist.
-    """
-    if not folder.is_dir():
-        raise InvalidArgument(f"Folder {folder} does not exist. Export the journal there first.")
+def new_segments(folder: Path, journals: Mapping[str, JournalCoverage]) -> list[Segment]:
+    """Return the segments in a folder that have something that is not covered; no sequence is wanted twice."""
     found: list[Segment] = []
-    reached = tuple(covered)
-    for covers, name in segments_in(path.name for path in folder.iterdir()):
-        if wanted := tuple(without(covers, reached)):
-            found.append(Segment(folder / name, covers, wanted))
-            reached = joined([*reached, covers])
+    for journal_id, files in _by_journal(folder).items():
+        known = journals[journal_id]
+        # What is up to its beginning is in the tables already, as a part of the epoch before it.
+        reached = joined([*known.ranges, *([(0, known.after)] if known.after else [])])
+        for file in files:
+            if wanted := tuple(without(file.covers, reached)):
+                found.append(Segment(folder / file.name, file.covers, wanted, journal_id))
+                reached = joined([*reached, file.covers])
     return found
+
+
+def _by_journal(folder: Path) -> dict[str, list[SegmentFile]]:
+    """Return the segments in a folder by journal, each in order."""
+    files = segments_in(path.name for path in folder.iterdir())
+    return {journal_id: list(found) for journal_id, found in groupby(files, key=attrgetter("journal_id"))}

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs
+import pyarrow.parquet as pq
 
-from fairlane.errors import InvalidArgument, JournalTrimmed
+from fairlane.errors import InvalidArgument, JournalTrimmed, StoreCorrupt
 from fairlane.journal.arrow import SCHEMA
+from fairlane.journal.identity import identity_in
 from fairlane.journal.segments import segments_in
 from fairlane.journal.selection import Selection
 from fairlane.spark.source.ranges import JournalBounds, ReadRange, first_of, split
@@ -23,14 +25,34 @@ _BATCH: Final = 32_768
 class JournalFiles:
     """Reads exported segments from a folder that driver and executors can both reach. It can be pickled."""
 
-    def __init__(self, path: str, *, on_trimmed: str) -> None:
+    def __init__(self, path: str, *, on_trimmed: str, journal_id: str | None = None) -> None:
+        """Prepare, without reading.
+
+        Args:
+            path: the folder, or its URI.
+            on_trimmed: what to do about a position that no file covers: ``fail`` or ``skip``.
+            journal_id: the journal to read, if the folder holds several.
+        """
         self._path = path
         self._on_trimmed = on_trimmed
+        self._journal_id = journal_id
 
     def span(self, near: int = 0) -> JournalBounds:  # noqa: ARG002 - a server wants to know
         """Return the range that the files cover. Raises InvalidArgument if the folder does not exist."""
         files = self._files()
-        return JournalBounds(files[0].after, max(file.until for file in files)) if files else JournalBounds(0, 0)
+        if not files:
+            return JournalBounds(0, 0, self._journal_id or "")
+        return JournalBounds(files[0].after, max(file.until for file in files), files[0].journal_id or "")
+
+    def since(self) -> int:
+        """Return from where on the journal has its id, which each of its files tells; see ``JournalIdentity``."""
+        system, _ = _located(self._path)
+        file = self._files()[0]
+        try:
+            told = identity_in(pq.read_metadata(file.file, filesystem=system).metadata)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StoreCorrupt(f"{file.file} is damaged or no segment of a journal: {error}.") from error
+        return 0 if told is None else told.since
 
     def has_news(self, after: int, until: int) -> bool:
         """Return whether a range is not empty. Only sealed segments are exported, so an idle journal adds nothing."""
@@ -82,9 +104,20 @@ class JournalFiles:
                 f"Folder {self._path!r:.200} does not exist. Set the option path to a folder with exported segments."
             ) from error
         paths = {info.base_name: info.path for info in found}
+        segments = [each for each in segments_in(paths) if self._journal_id in (None, each.journal_id)]
+        if len(journals := sorted({each.journal_id for each in segments})) > 1:
+            raise InvalidArgument(
+                f"Folder {self._path!r:.200} holds segments of several journals: {', '.join(journals)}. "
+                "Set the option journal_id to the one to read."
+            )
         return [
-            ReadRange(after=max(first - 1, first_of(last)), until=last, file=paths[name])
-            for (first, last), name in segments_in(paths)
+            ReadRange(
+                after=max(each.covers[0] - 1, first_of(each.covers[1])),
+                until=each.covers[1],
+                file=paths[each.name],
+                journal_id=each.journal_id,
+            )
+            for each in segments
         ]
 
 

@@ -1,4 +1,4 @@
-"""The journal as a source of Spark: an offset is a sequence, and what lies between two offsets never changes.
+"""The journal as a source of Spark: an offset is a journal and a sequence, and what lies between two never changes.
 
 So a batch that is read again has the same rows, whatever was killed meanwhile, and with a sink that takes a batch once
 every event counts exactly once. A named reader tells the broker how far it is, so that the journal is kept for it and
@@ -11,26 +11,29 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from fairlane.client import Client
-from fairlane.errors import FairlaneError, InvalidArgument, JournalTrimmed
+from fairlane.errors import FairlaneError, InvalidArgument, JournalMismatch, JournalTrimmed
 from fairlane.journal.schema import NAMES
 from fairlane.journal.selection import Selection
 from fairlane.spark.executors import Versions, check_versions, versions
 from fairlane.spark.source.journal_files import JournalFiles
-from fairlane.spark.source.journal_server import ServerJournal
+from fairlane.spark.source.journal_server import ServerJournal, check_journal
 from fairlane.spark.source.message_columns import laid_out
 from fairlane.spark.source.options import BEGINNING, END, JournalOptions
 from fairlane.spark.source.pushdown import Wanted, pushed
 from fairlane.spark.source.ranges import JournalBounds, ReadRange
 
 SEQUENCE: Final = "sequence"
+JOURNAL: Final = "journal_id"
+Offset: TypeAlias = dict[str, Any]
+"""A position of a stream: a sequence, and the journal that it is of."""
 _FOR_EVER: Final = 2**63 - 1
 _IDLE_S: Final = 0.1
 """A pause for an idle stream: without new events Spark asks forty times a second."""
@@ -62,8 +65,9 @@ class _JournalReading:
             columns=_in_order(columns),
         )
 
-    def _planned(self, after: int, until: int, selection: Selection) -> list[InputPartition]:
+    def _planned(self, after: int, until: int, selection: Selection, *, journal_id: str | None) -> list[InputPartition]:
         span = self._journal.span(max(0, min(after, until)))
+        check_journal(span.journal_id, journal_id, "This query")
         after = max(after, span.first)
         if after < span.beginning:
             if self._options.on_trimmed == "fail":
@@ -73,7 +77,7 @@ class _JournalReading:
                 )
             after = span.beginning
         parts = self._journal.parts(after, until, least=self._options.partitions)
-        return [JournalPartition(part, selection, versions()) for part in parts]
+        return [JournalPartition(replace(part, journal_id=span.journal_id), selection, versions()) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of a partition. Repeated calls, anywhere, give the same events."""
@@ -104,7 +108,7 @@ class JournalReader(_JournalReading, DataSourceReader):
         span = self._journal.span()
         wanted = self._wanted
         after = max(wanted.after, span.beginning) if self._options.after in (None, BEGINNING) else wanted.after
-        return self._planned(after, min(wanted.until, span.end), wanted.selection)
+        return self._planned(after, min(wanted.until, span.end), wanted.selection, journal_id=self._options.journal_id)
 
 
 class FilteringJournalReader(JournalReader):
@@ -133,18 +137,19 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
 
     # ----------------------------------------------------------------------------------------------- what Spark calls
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> Offset:
         """Return the start of a new query: the option ``after``, the reader's position, or the beginning."""
         after = self._options.after
+        span = self._journal.span()
+        check_journal(span.journal_id, self._options.journal_id, "This query")
         if isinstance(after, int):
-            return _offset(after)
+            return _offset(after, span)
         known = self._position_of_reader()
         if known is not None:
-            return _offset(known)
-        span = self._journal.span()
+            return _offset(known, span)
         position = span.end if after == END else span.beginning
         self._tell(position)
-        return _offset(position)
+        return _offset(position, span)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit of one batch."""
@@ -154,27 +159,37 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
         """Use the current end of the journal as the end of the stream."""
         self._goal = self._journal.span().end
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Return the end of the next batch. Everything before ``start`` is done."""
-        position = start[SEQUENCE]
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Return the end of the next batch. Everything before ``start`` is done.
+
+        Raises:
+            JournalMismatch: the journal is not the one of ``start``, and no new epoch was declared.
+        """
+        span = self._journal.span(start[SEQUENCE])
+        position = self._position_in(span, start)
         self._tell(position)
-        end = self._next_end(position, limit)
+        end = self._next_end(position, limit, span)
         if end == position and self._goal is None:
             threading.Event().wait(_IDLE_S)
-            end = self._next_end(position, limit)
-        return _offset(end)
+            span = self._journal.span(position)
+            end = self._next_end(position, limit, span)
+        return start if end == position else _offset(end, span)
 
-    def reportLatestOffset(self) -> dict[str, int]:
+    def reportLatestOffset(self) -> Offset:
         """Return the end of the journal."""
-        return _offset(self._journal.span().end)
+        span = self._journal.span()
+        return _offset(span.end, span)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Return the events between two offsets in parts."""
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Return the events between two offsets in parts. A new epoch begins where the journal got its id."""
         if start == end:
             return []
-        return self._planned(start[SEQUENCE], end[SEQUENCE], self._selection)
+        wanted, after = end[JOURNAL], start[SEQUENCE]
+        if start.get(JOURNAL) and start[JOURNAL] != wanted:
+            after = self._journal.since()
+        return self._planned(after, end[SEQUENCE], self._selection, journal_id=wanted)
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: Offset) -> None:
         """Move the journal reader forward."""
         self._tell(end[SEQUENCE])
 
@@ -187,10 +202,25 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
 
     # ------------------------------------------------------------------------------------------------------- positions
 
-    def _next_end(self, position: int, limit: ReadLimit) -> int:
-        span = self._journal.span(position)
+    def _position_in(self, span: JournalBounds, start: Offset) -> int:
+        """Return where to read on in the journal that there is now."""
+        position, known = int(start[SEQUENCE]), start.get(JOURNAL)
+        if not known or not span.journal_id:  # a folder without files is of no journal
+            return position
+        if span.journal_id != known:
+            if not self._options.new_epoch:
+                check_journal(span.journal_id, known, "This query's checkpoint")
+            return self._journal.since()
+        if position > span.end and self._options.path is None:
+            raise JournalMismatch(
+                f"Journal {known} ends at {span.end}, but this query has read it up to {position}. "
+                "Its store was restored from a backup."
+            )
+        return position
+
+    def _next_end(self, position: int, limit: ReadLimit, span: JournalBounds) -> int:
         if self._goal is not None:
-            span = JournalBounds(span.beginning, self._goal)
+            span = span._replace(end=self._goal)
         end = max(position, span.end)
         if isinstance(limit, ReadMaxRows):
             end = min(end, max(position, span.beginning) + limit.max_rows)
@@ -231,7 +261,7 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
 
 def _journal_of(options: JournalOptions) -> ServerJournal | JournalFiles:
     if options.path is not None:
-        return JournalFiles(options.path, on_trimmed=options.on_trimmed)
+        return JournalFiles(options.path, on_trimmed=options.on_trimmed, journal_id=options.journal_id)
     if options.place is None:
         raise InvalidArgument("Set either the option server or the option path.")
     return ServerJournal(options.place, on_trimmed=options.on_trimmed, queue=options.queue)
@@ -241,5 +271,5 @@ def _in_order(columns: set[str]) -> tuple[str, ...]:
     return tuple(name for name in NAMES if name in columns)
 
 
-def _offset(position: int) -> dict[str, int]:
-    return {SEQUENCE: position}
+def _offset(position: int, span: JournalBounds) -> Offset:
+    return {SEQUENCE: position, JOURNAL: span.journal_id}

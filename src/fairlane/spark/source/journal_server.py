@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from http.client import HTTPMessage
 from typing import Final
 
 import pyarrow as pa
 
 from fairlane.client import Retries
-from fairlane.errors import Disconnected, FairlaneError, InvalidArgument, QueueMoving
+from fairlane.errors import Disconnected, FairlaneError, InvalidArgument, JournalMismatch, QueueMoving
 from fairlane.journal.selection import Selection
 from fairlane.spark.source.ranges import JournalBounds, ReadRange, first_of, split
 from fairlane.spark.source.server_address import Patience, ServerAddress, is_of_the_moment
@@ -61,7 +62,6 @@ class ServerJournal:
         """Return the bounds of the journal. The lookup reads at a position, ideally near the end.
 
         Raises:
-            InvalidArgument: the journal does not reach to that position; it was, say, restored from a backup.
             Disconnected: the server does not answer: from the start, or for longer than the client has patience.
         """
         query = {"after": str(near), "count": "1", "columns": "sequence", "on_trimmed": "skip"}
@@ -69,12 +69,20 @@ class ServerJournal:
         while True:
             try:
                 with self._place.arrow(_PATH, self._of_queue(query), at=self.at) as answer:
-                    beginning, end = (int(answer.headers[f"x-fairlane-{name}"]) for name in ("beginning", "end"))
+                    bounds = _bounds(answer.headers)
+            except InvalidArgument:
+                if query["after"] == "0":
+                    raise
+                query["after"] = "0"  # the journal does not reach there: the caller finds out that it is another one
             except FairlaneError as error:
                 self._seek(error, patience)
             else:
                 self._has_answered = True
-                return JournalBounds(max(beginning, first_of(end)), end)
+                return bounds
+
+    def since(self) -> int:
+        """Return from where on the journal has its id; see ``JournalIdentity``."""
+        return self.span().since
 
     def has_news(self, after: int, until: int) -> bool:
         """Return whether a range holds more than readers that moved on, which each of them causes itself.
@@ -96,6 +104,7 @@ class ServerJournal:
 
         Raises:
             JournalTrimmed: they are gone.
+            JournalMismatch: it is another journal than the one that was planned, or it was set back.
             Disconnected, QueueMoving: no node answered within the retry limit.
         """
         self.at, self._has_answered = part.at or self.at, True  # the driver had an answer when it planned this part
@@ -103,6 +112,7 @@ class ServerJournal:
         while after < part.until:
             try:
                 with self._place.arrow(_PATH, self._query(after, part.until, selection), at=self.at) as answer:
+                    check_journal(answer.headers["x-fairlane-journal"], part.journal_id, "This task")
                     for batch in _batches(answer):
                         yield batch
                         after = batch.column("sequence")[-1].as_py()
@@ -132,8 +142,8 @@ class ServerJournal:
         """Return the error for a journal that is shorter than it was."""
         if self._queue is not None:
             return QueueMoving(f"{self.at} has the journal up to {reached} only, not up to {until}.")
-        return InvalidArgument(
-            f"The journal ends at {reached} but used to reach {until}. It may have been restored from a backup."
+        return JournalMismatch(
+            f"The journal ends at {reached} but used to reach {until}. Its store was restored from a backup."
         )
 
     def _of_queue(self, query: dict[str, str]) -> dict[str, str]:
@@ -149,6 +159,17 @@ class ServerJournal:
             if getattr(selection, name) is not None:
                 query[name] = str(getattr(selection, name))
         return self._of_queue(query)
+
+
+def check_journal(found: str, wanted: str | None, what: str) -> None:
+    """Raise JournalMismatch if a journal is not the one that is wanted; None wants any."""
+    if wanted is not None and found != wanted:
+        raise JournalMismatch(f"{what} reads journal {wanted or 'without an id'}, but the journal here is {found}.")
+
+
+def _bounds(headers: HTTPMessage) -> JournalBounds:
+    beginning, end, since = (int(headers[f"x-fairlane-{name}"]) for name in ("beginning", "end", "since"))
+    return JournalBounds(max(beginning, first_of(end)), end, headers["x-fairlane-journal"], since)
 
 
 def _batches(answer: object) -> Iterator[pa.RecordBatch]:

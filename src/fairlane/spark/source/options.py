@@ -12,6 +12,7 @@ import msgspec
 from fairlane.client.cluster_transport import addresses_of
 from fairlane.errors import InvalidArgument
 from fairlane.journal.events import KINDS
+from fairlane.journal.identity import is_journal_id
 from fairlane.journal.schema import NAMES
 from fairlane.model.limits import CLAIM_MAX
 from fairlane.model.message import Key
@@ -86,6 +87,12 @@ def _after(name: str, text: str) -> int | str:
     return text if text in (BEGINNING, END) else _whole(name, text)
 
 
+def _journal_id(name: str, text: str) -> str:
+    if not is_journal_id(text):
+        raise InvalidArgument(f"Option {name} must be the id of a journal, 16 hexadecimal digits, not {text!r:.100}.")
+    return text
+
+
 def _set(known: tuple[str, ...] | None = None) -> Callable[[str, str], frozenset[str]]:
     def read(name: str, text: str) -> frozenset[str]:
         texts = frozenset(part.strip() for part in _text(name, text).split(","))
@@ -127,6 +134,8 @@ class JournalOptions:
     until_ms: int | None = option(_whole, None)
     columns: tuple[str, ...] | None = option(_columns, None)
     pushdown: bool = option(_truth, default=False)
+    journal_id: str | None = option(_journal_id, None)
+    new_epoch: bool = option(_truth, default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,15 @@ _LITTLE: Final = 1_000
 
 
 class JournalBounds(NamedTuple):
-    """The bounds of a journal: it can be read after ``beginning``, and its latest event is ``end``."""
+    """A journal and its bounds: it can be read after ``beginning``, and its latest event is ``end``.
+
+    Events up to ``since`` are those of the journal whose backup this one was restored from; see ``JournalIdentity``.
+    """
 
     beginning: int
     end: int
+    journal_id: str = ""
+    since: int = 0
 
     @property
     def first(self) -> int:
@@ -28,12 +33,17 @@ class JournalBounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRange:
-    """What one task reads: the events after a position and up to another, from a file, or at a node of a cluster."""
+    """What one task reads: the events after a position and up to another, from a file, or at a node of a cluster.
+
+    Attributes:
+        journal_id: the journal that the driver planned to read; None for any.
+    """
 
     after: int
     until: int
     file: str | None = None
     at: str | None = None
+    journal_id: str | None = None
 
 
 def first_of(position: int) -> int:

@@ -5,11 +5,12 @@ dead-lettered (it then waits in the dead-letter queue) or redriven. It ends with
 What is unknown, because the journal begins later, is null.
 
 One pass over the events of each message in order finds everything, so the frame needs one shuffle by message and keeps
-that partitioning.
+that partitioning. A message is a number *in a journal*: every journal counts from the same one.
 
 Columns besides those of the terms (``fairness_key`` to ``deadline_ms``) and of the enqueue (``size_bytes`` to
 ``cause_id``):
-    message, queue: whose wait it is, as a number, and where; ``is_dlq`` if that is a dead-letter queue.
+    journal_id, message, queue: whose wait it is, as a number in a journal, and where; ``is_dlq`` if that is a
+        dead-letter queue.
     key, top_key: the fairness key, and its first name.
     number: the sequence of the event with which the wait began; attempts of a message are in its order.
     begun_by, begun_reason, begun_ms: the kind, reason and instant of that event.
@@ -26,7 +27,9 @@ Columns besides those of the terms (``fairness_key`` to ``deadline_ms``) and of 
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from fairlane.model.names import DLQ_SUFFIX
@@ -42,16 +45,24 @@ STORY = (*BEGINS, "staged", "leased", *DONE)
 _TERMS = (*("fairness_key", "weight", "cost", "priority", "throttles", "deadline_ms"),)
 _ORIGIN = ("size_bytes", "dedup_id", "correlation_id", "cause_id")
 _STEP = (*("sequence", "at_ms", "kind", "reason", "ended", "error", "cost", "owner"), *HOLDS)
-TOLD_IN = tuple(dict.fromkeys(("message_id", "queue", "target", "due_ms", *_STEP, *_TERMS, *_ORIGIN)))
+MESSAGE = ("journal_id", "message")
+"""The columns that identify a message."""
+TOLD_IN = tuple(dict.fromkeys(("journal_id", "message_id", "queue", "target", "due_ms", *_STEP, *_TERMS, *_ORIGIN)))
 """The columns of events that attempts are computed from."""
 
 
-def attempts(events: DataFrame) -> DataFrame:
-    """Return the attempts in events."""
-    in_order = Window.partitionBy("message").orderBy("sequence")
+def attempts(events: DataFrame, *, ended: Mapping[str, int] | None = None) -> DataFrame:
+    """Return the attempts in events.
+
+    Args:
+        events: those of one or more journals.
+        ended: the journals that others took the place of, each with the instant of its last event. What was open in
+            them ended then, removed for the reason ``journal_replaced``.
+    """
+    in_order = Window.partitionBy(*MESSAGE).orderBy("sequence")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, 0)
     story = _steps(events).select(
-        "message",
+        *MESSAGE,
         "queue",
         "due_ms",
         "here",
@@ -61,13 +72,14 @@ def attempts(events: DataFrame) -> DataFrame:
         F.last("told", ignorenulls=True).over(so_far).alias("terms"),
         F.last("first", ignorenulls=True).over(so_far).alias("origin"),
     )
-    return _measured(_ended_with_queue(_spans(story), _removals(events)))
+    return _measured(_ended_with_queue(_spans(story), _removals(events), ended or {}))
 
 
 def _steps(events: DataFrame) -> DataFrame:
     """Return the events of messages without redundant columns: these rows are shuffled and sorted."""
     known = events.where(F.col("kind").isin(*STORY) & F.col("message_id").isNotNull())
     return known.select(
+        "journal_id",
         number_of("message_id").alias("message"),
         "sequence",
         F.when(F.col("kind").isin("dead", "redriven"), F.col("target")).otherwise(F.col("queue")).alias("queue"),
@@ -90,7 +102,7 @@ def _spans(story: DataFrame) -> DataFrame:
         .otherwise(here)
     )
     return story.where(is_wait | F.col("is_first")).select(
-        "message",
+        *MESSAGE,
         "queue",
         F.when(is_wait, F.col("due_ms")).alias("due_ms"),
         "here",
@@ -106,18 +118,31 @@ def _spans(story: DataFrame) -> DataFrame:
 def _removals(events: DataFrame) -> DataFrame:
     """Return when each queue was removed: its messages get no event for that."""
     gone = events.where(F.col("kind") == "queue_removed")
-    return gone.groupBy("queue").agg(F.array_sort(F.collect_list(F.struct("sequence", "at_ms"))).alias("removals"))
+    listed = F.array_sort(F.collect_list(F.struct("sequence", "at_ms"))).alias("removals")
+    return gone.groupBy("journal_id", "queue").agg(listed)
 
 
-def _ended_with_queue(spans: DataFrame, removals: DataFrame) -> DataFrame:
+def _ended_with_queue(spans: DataFrame, removals: DataFrame, ended: Mapping[str, int]) -> DataFrame:
     later = F.filter(F.col("removals"), lambda removal: removal.sequence > F.col("last_sequence"))
     gone = F.when(F.col("end").isNull(), F.try_element_at(later, F.lit(1)))
-    return spans.join(F.broadcast(removals), "queue", "left").select(
+    lost_ms = F.when(F.col("end").isNull() & gone.isNull(), _end_of_journal(ended))
+    return spans.join(F.broadcast(removals), ["journal_id", "queue"], "left").select(
         *spans.columns,
-        F.coalesce(F.col("end").at_ms, gone.at_ms).alias("end_ms"),
-        F.coalesce(F.col("end").kind, F.when(gone.isNotNull(), "removed")).alias("ended_by"),
-        F.coalesce(F.col("end").reason, F.when(gone.isNotNull(), "queue_removed")).alias("end_reason"),
+        F.coalesce(F.col("end").at_ms, gone.at_ms, lost_ms).alias("end_ms"),
+        F.coalesce(F.col("end").kind, F.when(gone.isNotNull() | lost_ms.isNotNull(), "removed")).alias("ended_by"),
+        F.coalesce(
+            F.col("end").reason,
+            F.when(gone.isNotNull(), "queue_removed").when(lost_ms.isNotNull(), "journal_replaced"),
+        ).alias("end_reason"),
     )
+
+
+def _end_of_journal(ended: Mapping[str, int]) -> Column:
+    """Return when the journal of a message ended; null if it goes on."""
+    found = F.lit(None).cast("long")
+    for journal_id, ended_ms in ended.items():
+        found = F.when(F.col("journal_id") == journal_id, F.lit(ended_ms).cast("long")).otherwise(found)
+    return found
 
 
 def _measured(spans: DataFrame) -> DataFrame:
@@ -126,7 +151,7 @@ def _measured(spans: DataFrame) -> DataFrame:
     is_lease_over = leased.isNotNull() & F.col("end_ms").isNotNull()
     fails = (ended_by == "returned") & (F.col("end_reason") != "defer") | (ended_by == "dead") & end.ended.isNotNull()
     frame = spans.select(
-        "message",
+        *MESSAGE,
         "queue",
         F.endswith("queue", F.lit(DLQ_SUFFIX)).alias("is_dlq"),
         F.col("here").sequence.alias("number"),

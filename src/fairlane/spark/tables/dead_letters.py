@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from fairlane.spark.tables.schemas import DEAD_LETTERS
-from fairlane.spark.tables.table import day_of, id_of, shaped
+from fairlane.spark.tables.table import day_of, id_of, shaped, whole_queue
 
 KEYS_MAX = 100
 SAMPLES_MAX = 5
@@ -58,11 +58,12 @@ def _deaths(attempts: DataFrame) -> DataFrame:
     """Return each dead letter with its cause, and whether it was redriven on the same day."""
     died = attempts.where((F.col("ended_by") == "dead") & ~F.col("is_dlq"))
     back = attempts.where((F.col("ended_by") == "redriven") & F.col("is_dlq")).select(
-        F.col("number").alias("death"), day_of("end_ms").alias("redriven_on")
+        "journal_id", "number", day_of("end_ms").alias("redriven_on")
     )
     told = died.select(
+        "journal_id",
         id_of("message").alias("message_id"),
-        "queue",
+        whole_queue("queue").alias("queue"),
         "key",
         F.col("last_sequence").alias("number"),
         F.col("end_ms").alias("at_ms"),
@@ -71,7 +72,7 @@ def _deaths(attempts: DataFrame) -> DataFrame:
         "error",
         signature_of(F.col("error")).alias("signature"),
     )
-    joined = told.join(back, F.col("death") == F.col("number"), "left")
+    joined = told.join(back, ["journal_id", "number"], "left")
     named = F.substring(F.sha2(F.concat_ws("\x1f", "queue", "reason", "signature"), 256), 1, 12)
     is_redriven = F.col("redriven_on").eqNullSafe(F.col("day"))
     return joined.select("*", named.alias("signature_id"), is_redriven.alias("is_redriven"))

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from fairlane.spark.tables.attempts import DONE, STORY, TOLD_IN
+from fairlane.spark.tables.attempts import DONE, MESSAGE, STORY, TOLD_IN
 from fairlane.spark.tables.schemas import EVENTS
 from fairlane.spark.tables.table import day_of, id_of
 from fairlane.spark.tables.weights import TOLD, told_weights
@@ -27,14 +27,15 @@ JOURNAL_SCHEMA = StructType([field for field in EVENTS.schema if field.name != "
 def events(journal: DataFrame) -> DataFrame:
     """Return events of the journal in the columns of the table, of any version.
 
-    A missing column is null, an unknown one is dropped.
+    A missing column is null, an unknown one is dropped. The journal is never null, so that joins find it.
     """
     known = set(journal.columns)
-    told = [
-        (F.col(field.name) if field.name in known else F.lit(None)).cast(field.dataType).alias(field.name)
+    told = {
+        field.name: (F.col(field.name) if field.name in known else F.lit(None)).cast(field.dataType)
         for field in JOURNAL_SCHEMA
-    ]
-    return journal.select(*told, day_of("at_ms").alias("day"))
+    }
+    told["journal_id"] = F.coalesce(told["journal_id"], F.lit(""))
+    return journal.select(*[value.alias(name) for name, value in told.items()], day_of("at_ms").alias("day"))
 
 
 def open_messages(attempts: DataFrame, *, days: Sequence[date]) -> DataFrame:
@@ -42,11 +43,12 @@ def open_messages(attempts: DataFrame, *, days: Sequence[date]) -> DataFrame:
     ends = _list(days)
     done = F.max(F.when(F.col("ended_by").isin(*DONE), day_of("end_ms"))).alias("done_on")
     begun = F.min(day_of(F.coalesce("begun_ms", "leased_ms", "end_ms"))).alias("begun_on")
-    lives = attempts.groupBy("message").agg(done, begun)
+    lives = attempts.groupBy(*MESSAGE).agg(done, begun)
     open_on = F.filter(
         ends, lambda end: (F.col("begun_on") <= end) & (F.col("done_on").isNull() | (F.col("done_on") > end))
     )
-    return lives.select(id_of("message").alias("message_id"), open_on.alias("open_on")).where(F.size("open_on") > 0)
+    known = lives.select("journal_id", id_of("message").alias("message_id"), open_on.alias("open_on"))
+    return known.where(F.size("open_on") > 0)
 
 
 def carried(events: DataFrame, open_messages: DataFrame, *, days: Sequence[date]) -> DataFrame:
@@ -55,7 +57,7 @@ def carried(events: DataFrame, open_messages: DataFrame, *, days: Sequence[date]
     These are all events of the messages that are open at its end, and the settings and pauses up to then.
     """
     ends, told = _list(days), events.select(*_CARRIED)
-    stories = told.where(F.col("kind").isin(*STORY)).join(open_messages, "message_id")
+    stories = told.where(F.col("kind").isin(*STORY)).join(open_messages, ["journal_id", "message_id"])
     settings = told.where(F.col("kind").isin(*SETTINGS) & (F.col("kind") != TOLD)).withColumn("open_on", ends)
     known = _each_day(stories.unionByName(settings), F.col("open_on"))
     return known.select(*_CARRIED, "carried_on").unionByName(_told(events, ends), allowMissingColumns=True)
@@ -65,7 +67,7 @@ def _told(events: DataFrame, ends: Column) -> DataFrame:
     """Return the weights that messages had brought by the ends of days, as events."""
     by_day = _each_day(told_weights(events, F.col("day")), ends)
     last = by_day.groupBy("queue", "top_key", "carried_on").agg(
-        F.max(F.struct("sequence", "at_ms", "weight", "day")).alias("last")
+        F.max(F.struct("at_ms", "sequence", "weight", "day")).alias("last")
     )
     told = last.select("queue", F.array("top_key").alias("fairness_key"), "last.*", "carried_on")
     return told.withColumn("kind", F.lit(TOLD))

@@ -8,16 +8,21 @@ from pyspark.sql import functions as F
 from fairlane.spark.tables.attempts import in_queues
 from fairlane.spark.tables.histogram import bucket_of, histograms
 from fairlane.spark.tables.schemas import LATENCY, SLA, TENANT_USAGE, THROTTLE_WAITS
-from fairlane.spark.tables.table import HOUR_MS, day_of, hour_of, shaped
+from fairlane.spark.tables.table import HOUR_MS, day_of, hour_of, shaped, whole_queue
 
 _PLACE = ("queue", "key", "top_key")
 _COUNTS = tuple(field.name for field in TENANT_USAGE.schema if field.name not in (*_PLACE, "hour_ms", "day"))
 
 
+def _of_queues(attempts: DataFrame) -> DataFrame:
+    """Return the attempts of ordinary queues. Partitions of a queue count as one, whatever their journal."""
+    return in_queues(attempts).withColumn("queue", whole_queue("queue"))
+
+
 def tenant_usage(attempts: DataFrame) -> DataFrame:
     """Return usage; each event counts in the hour in which it happened."""
     facts = F.explode(F.filter(F.array(_begun(), _leased(), _ended()), lambda fact: fact.isNotNull()))
-    told = _alike(in_queues(attempts)).select(*_PLACE, facts.alias("fact")).select(*_PLACE, "fact.*")
+    told = _alike(_of_queues(attempts)).select(*_PLACE, facts.alias("fact")).select(*_PLACE, "fact.*")
     sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTS]
     hours = told.groupBy(*_PLACE, "hour_ms").agg(*sums)
     return shaped(hours.withColumn("day", day_of("hour_ms")), TENANT_USAGE)
@@ -83,7 +88,7 @@ _HOUR = (*_PLACE, "hour_ms")
 def latency(attempts: DataFrame) -> DataFrame:
     """Return waits by the hour of the lease, and service times by the hour in which the lease ended."""
     code, span = F.col("code"), F.col("span_ms")
-    known = _spans(in_queues(attempts)).where(span.isNotNull())
+    known = _spans(_of_queues(attempts)).where(span.isNotNull())
     counted = known.groupBy(*_PLACE, _code().alias("code")).agg(
         F.count("*").alias("count"), F.sum(span).alias("sum_ms"), F.max(span).alias("max_ms")
     )
@@ -137,7 +142,7 @@ _WAIT_PLACE = ("queue", "throttle", "key", "top_key", "hour_ms")
 
 def throttle_waits(attempts: DataFrame) -> DataFrame:
     """Return throttle waits by the hour of the lease; a message with several throttles counts for each."""
-    taken = in_queues(attempts).where(F.col("leased_ms").isNotNull() & (F.size("throttles") > 0))
+    taken = _of_queues(attempts).where(F.col("leased_ms").isNotNull() & (F.size("throttles") > 0))
     each = taken.select(
         *("queue", "key", "top_key", "throttled_ms"),
         F.explode("throttles").alias("throttle"),
@@ -162,7 +167,7 @@ def throttle_waits(attempts: DataFrame) -> DataFrame:
 
 def sla(attempts: DataFrame) -> DataFrame:
     """Return the outcome of messages with a deadline, by the hour in which it was decided."""
-    decided = in_queues(attempts).where(
+    decided = _of_queues(attempts).where(
         F.col("deadline_ms").isNotNull() & F.col("ended_by").isin("acked", "removed", "dead")
     )
     is_acked = F.col("ended_by") == "acked"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from fairlane.spark.tables.attempts import MESSAGE
 from fairlane.spark.tables.schemas import MESSAGES
-from fairlane.spark.tables.table import day_of, id_of, shaped
+from fairlane.spark.tables.table import day_of, id_of, shaped, whole_queue
 
 _LATEST = (
     *("queue", "is_dlq", "fairness_key", "key", "top_key", "weight", "priority", "throttles", "deadline_ms"),
@@ -18,12 +20,18 @@ _LATEST = (
 _WAITS = ("delayed_ms", "backoff_ms", "throttled_ms", "capped_ms", "paused_ms", "turn_ms")
 
 
-def messages(attempts: DataFrame, *, newest_day: date) -> DataFrame:
-    """Return the messages of attempts; open ones belong to the newest day."""
+def messages(attempts: DataFrame, *, newest_day: date, groups: Mapping[str, str] | None = None) -> DataFrame:
+    """Return the messages of attempts; open ones belong to the newest day.
+
+    Args:
+        attempts: those of one or more journals.
+        newest_day: the day of the latest event.
+        groups: the group of each journal; a journal that it does not name is of a server on its own.
+    """
     queued = ~F.col("is_dlq")
     by_age = F.col("number")
     sums = [F.coalesce(F.sum(F.when(queued, F.col(name))), F.lit(0)).alias(name) for name in _WAITS]
-    gathered = attempts.groupBy("message").agg(
+    gathered = attempts.groupBy(*MESSAGE).agg(
         F.max_by(F.struct(*_LATEST), by_age).alias("last"),
         F.max_by(F.when(queued, F.col("queue")), F.when(queued, by_age)).alias("home"),
         F.min(F.when(F.col("begun_by").isin("enqueued", "published"), F.col("begun_ms"))).alias("enqueued_ms"),
@@ -40,7 +48,14 @@ def messages(attempts: DataFrame, *, newest_day: date) -> DataFrame:
         F.count_if(F.col("begun_by") == "redriven").alias("redrives"),
         F.max(F.when(F.col("begun_by") == "redriven", F.col("begun_ms"))).alias("redriven_ms"),
     )
-    return shaped(_told(gathered, newest_day), MESSAGES)
+    return shaped(_told(gathered, newest_day).withColumn("group", _group_of(groups or {})), MESSAGES)
+
+
+def _group_of(groups: Mapping[str, str]) -> Column:
+    named = [F.lit(text) for journal_id, group in groups.items() if group for text in (journal_id, group)]
+    if not named:
+        return F.lit("")
+    return F.coalesce(F.try_element_at(F.create_map(*named), F.col("journal_id")), F.lit(""))
 
 
 def _told(gathered: DataFrame, newest_day: date) -> DataFrame:
@@ -50,7 +65,7 @@ def _told(gathered: DataFrame, newest_day: date) -> DataFrame:
         id_of("message").alias("message_id"),
         *[name for name in gathered.columns if name not in ("message", "last", "home")],
         *[last[name].alias(name) for name in _LATEST if name not in ("queue", "is_dlq")],
-        F.coalesce(F.col("home"), last.queue).alias("queue"),
+        whole_queue(F.coalesce(F.col("home"), last.queue)).alias("queue"),
         last.cost.alias("cost_estimated"),
         _outcome(last).alias("outcome"),
         F.when(is_done, last.end_reason).when(last.begun_by == "dead", last.begun_reason).alias("reason"),

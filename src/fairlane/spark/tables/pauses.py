@@ -13,24 +13,25 @@ from pyspark.sql import functions as F
 
 INTERVALS = "array<struct<since_ms: bigint, until_ms: bigint>>"
 _NEVER_MS = 1 << 62
+_QUEUE = ("journal_id", "queue")
 
 
 def pauses(events: DataFrame) -> DataFrame:
-    """Return the pauses of each queue in order: the key, null for the whole queue, and from when until when.
+    """Return the pauses of each queue of a journal, in order: the key, null for the whole queue, from when, until when.
 
     A pause ends with the next event of the same queue and key, or with the queue. One that is still on never ends.
     """
     told = events.where(F.col("kind") == "queue_paused")
-    by_key = Window.partitionBy("queue", "fairness_key").orderBy("sequence")
-    each = told.select(
-        "queue", "sequence", "fairness_key", "is_paused", "at_ms", F.lead("at_ms").over(by_key).alias("next_ms")
-    )
-    gone = events.where(F.col("kind") == "queue_removed").groupBy("queue").agg(F.collect_list("at_ms").alias("gone"))
+    by_key = Window.partitionBy(*_QUEUE, "fairness_key").orderBy("sequence")
+    next_ms = F.lead("at_ms").over(by_key).alias("next_ms")
+    each = told.select(*_QUEUE, "sequence", "fairness_key", "is_paused", "at_ms", next_ms)
+    removed = events.where(F.col("kind") == "queue_removed")
+    gone = removed.groupBy(*_QUEUE).agg(F.collect_list("at_ms").alias("gone"))
     removed_ms = F.array_min(F.filter("gone", lambda at_ms: at_ms >= F.col("at_ms")))
     until_ms = F.least(F.coalesce("next_ms", F.lit(_NEVER_MS)), F.coalesce(removed_ms, F.lit(_NEVER_MS)))
-    on = each.where("is_paused").join(gone, "queue", "left").withColumn("until_ms", until_ms)
+    on = each.where("is_paused").join(gone, list(_QUEUE), "left").withColumn("until_ms", until_ms)
     one = F.struct(F.col("at_ms").alias("from_ms"), "until_ms", F.col("fairness_key").alias("key"))
-    return on.groupBy("queue").agg(F.array_sort(F.collect_list(one)).alias("pauses"))
+    return on.groupBy(*_QUEUE).agg(F.array_sort(F.collect_list(one)).alias("pauses"))
 
 
 def unpaused(key: Column, since_ms: Column, until_ms: Column) -> Column:

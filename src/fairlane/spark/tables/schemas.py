@@ -20,20 +20,38 @@ _EVENT_TYPES: dict[ColumnType, DataType] = {
 
 EVENTS = TableDefinition(
     name="events",
-    meaning="One event of the journal. Each sequence occurs once.",
+    meaning="One event of a journal. Each sequence of a journal occurs once.",
     schema=columns(
         *((column.name, _EVENT_TYPES[column.type], column.meaning) for column in COLUMNS),
         DAY,
+        is_marked=False,
+    ),
+)
+
+GAPS = TableDefinition(
+    name="gaps",
+    meaning="One range of a journal that is missing in the tables: trimmed before it was read, or not exported.",
+    schema=columns(
+        ("journal_id", TEXT, "the journal"),
+        ("group", TEXT, "the group of queues whose journal it is; empty for a server on its own"),
+        ("from_sequence", LONG, "the first sequence that is missing"),
+        ("until_sequence", LONG, "the last sequence that is missing"),
+        ("from_ms", LONG, "when the last event before it happened; null if the journal begins with the gap"),
+        ("until_ms", LONG, "when the first event after it happened; null if there is none yet"),
+        ("day", DAY[1], "the first UTC day that it concerns; also the folder"),
+        is_marked=False,
     ),
 )
 
 MESSAGES = TableDefinition(
     name="messages",
-    meaning="One message.",
+    meaning="One message. Journal and id together identify it: every journal counts from the same number.",
     partitions=("is_open", "day"),
     schema=columns(
+        ("journal_id", TEXT, "the journal it is in"),
+        ("group", TEXT, "the group of queues whose journal that is; empty for a server on its own"),
         ("message_id", TEXT, "the message"),
-        ("queue", TEXT, "the queue it was enqueued in, or last redriven to; never a dead-letter queue"),
+        ("queue", TEXT, "the queue it was enqueued in, or last redriven to; never a dead-letter queue or a partition"),
         ("fairness_key", TEXTS, "its fairness key as a path"),
         ("key", TEXT, "its fairness key, a path with slashes"),
         ("top_key", TEXT, "the first name of its fairness key"),
@@ -62,7 +80,7 @@ MESSAGES = TableDefinition(
         ("turn_ms", LONG, "the rest: waiting for its turn and for a consumer"),
         ("service_ms", LONG, "how long it was leased in total"),
         ("outcome", TEXT, "acked, removed, dead (in the dead-letter queue), waiting, leased, or staged"),
-        ("reason", TEXT, "why it was last dead-lettered or removed; queue_removed if its queue was"),
+        ("reason", TEXT, "why it was last dead-lettered or removed; queue_removed or journal_replaced if those were"),
         ("error", TEXT, "the error of its last failed attempt that reported one"),
         ("owner", TEXT, "the owner of its last lease, if the consumer named one"),
         ("deaths", LONG, "how often it became a dead letter"),
@@ -75,7 +93,7 @@ MESSAGES = TableDefinition(
 )
 
 _PLACE = (
-    ("queue", TEXT, "the queue"),
+    ("queue", TEXT, "the queue, over all its partitions"),
     ("key", TEXT, "the fairness key, a path with slashes"),
     ("top_key", TEXT, "the first name of the key"),
 )
@@ -270,7 +288,7 @@ TABLES: dict[str, TableDefinition] = {
     table.name: table
     for table in (
         *(EVENTS, MESSAGES, TENANT_USAGE, LATENCY, FAIRNESS, FAIRNESS_KEYS, STARVATION),
-        *(NOISY_NEIGHBOURS, THROTTLE_WAITS, DEAD_LETTERS, SLA),
+        *(NOISY_NEIGHBOURS, THROTTLE_WAITS, DEAD_LETTERS, SLA, GAPS),
     )
 }
 """All tables by name."""

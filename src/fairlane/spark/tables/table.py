@@ -20,12 +20,20 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from fairlane.model.partitions import MARK
+
 TEXT, LONG, INT, REAL, FLAG, DATE = StringType(), LongType(), IntegerType(), DoubleType(), BooleanType(), DateType()
 TEXTS = ArrayType(StringType())
 HISTOGRAM = ArrayType(StructType([StructField("bucket", INT), StructField("count", LONG)]))
 """A histogram of whole numbers, as ``fairlane.spark.tables.histogram`` makes it."""
 
 DAY = ("day", DATE, "the UTC day; also the folder")
+IS_COMPLETE = "is_complete"
+_MARK = (
+    IS_COMPLETE,
+    FLAG,
+    "whether the journal is complete on this day; if not, the table `gaps` tells what is missing",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +53,26 @@ class TableDefinition:
     partitions: tuple[str, ...] = ("day",)
 
 
-def columns(*told: tuple[str, DataType, str]) -> StructType:
-    """Return a schema of names, types and meanings."""
-    return StructType([StructField(name, kind, metadata={"comment": meaning}) for name, kind, meaning in told])
+def columns(*told: tuple[str, DataType, str], is_marked: bool = True) -> StructType:
+    """Return a schema of names, types and meanings, with the mark of incomplete days before the folders."""
+    names = [name for name, _, _ in told]
+    at = min(names.index(name) for name in ("is_open", "day") if name in names)
+    marked = (*told[:at], _MARK, *told[at:]) if is_marked else told
+    return StructType([StructField(name, kind, metadata={"comment": meaning}) for name, kind, meaning in marked])
 
 
 def shaped(frame: DataFrame, table: TableDefinition) -> DataFrame:
-    """Return a frame with exactly the columns of a table, in order and with their types."""
-    return frame.select(*[F.col(field.name).cast(field.dataType).alias(field.name) for field in table.schema])
+    """Return a frame with exactly the columns of a table, in order and with their types.
+
+    Rows are complete unless the frame says otherwise: a run knows of gaps, and marks the days that they concern.
+    """
+    marked = frame if IS_COMPLETE in frame.columns else frame.withColumn(IS_COMPLETE, F.lit(col=True))
+    return marked.select(*[F.col(field.name).cast(field.dataType).alias(field.name) for field in table.schema])
+
+
+def whole_queue(queue: Expression | str) -> Expression:
+    """Return the queue that a partition belongs to; for any other queue its own name."""
+    return F.substring_index(queue, MARK, 1)  # no other name of a queue has the mark
 
 
 def key_text(path: Expression | str) -> Expression:

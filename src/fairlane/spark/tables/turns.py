@@ -50,7 +50,7 @@ def pieces(attempts: DataFrame, events: DataFrame, span: Days) -> DataFrame:
     known = (
         _by_day(attempts, span)
         .where(is_served | ~F.col("is_throttled"))
-        .join(F.broadcast(pauses(events)), "queue", "left")
+        .join(F.broadcast(pauses(events)), ["journal_id", "queue"], "left")
         .withColumns({"is_served": is_served, "limit_ms": F.coalesce(stop_ms, ends_ms), "is_over": stop_ms.isNotNull()})
     )
     each = known.select("*", F.explode(_turns()).alias("turn"))
@@ -76,7 +76,7 @@ def _by_day(attempts: DataFrame, span: Days) -> DataFrame:
     first = F.greatest(day_of("ready_ms"), F.lit(span.first_day))
     days = F.when(first <= last, F.sequence(first, last))
     return proper.select(
-        *("queue", "top_key", "fairness_key", "ready_ms", "leased_ms", "turn_ms", "paused_ms", "cost"),
+        *("journal_id", "queue", "top_key", "fairness_key", "ready_ms", "leased_ms", "turn_ms", "paused_ms", "cost"),
         stop.alias("stop_ms"),
         (F.size("throttles") > 0).alias("is_throttled"),
         F.explode(days).alias("day"),

@@ -5,15 +5,13 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from fairlane.model.partitions import MARK
 from fairlane.spark.tables.attempts import TELLS_TERMS
+from fairlane.spark.tables.table import whole_queue
 
 TOLD = "weight_told"
 """A kind of event that is in no journal: the weight that messages brought for a key, carried over."""
 
 _CONFIG = r"^weight:([^:]+):(.+)$"
-_PARTITION = rf"{MARK}\d+$"
-"""The end of a partition's name. Config names the whole queue."""
 
 
 def with_weights(frame: DataFrame, events: DataFrame, *, window_length_ms: int) -> DataFrame:
@@ -22,7 +20,7 @@ def with_weights(frame: DataFrame, events: DataFrame, *, window_length_ms: int) 
     joined = (
         _with_told(frame, events, window_length_ms)
         .join(F.broadcast(_by_policy(events)), "queue", "left")
-        .withColumn("whole", F.regexp_replace("queue", _PARTITION, ""))
+        .withColumn("whole", whole_queue("queue"))
         .join(F.broadcast(_by_config(events)), ["whole", "top_key"], "left")
     )
     by_policy = F.try_element_at(_latest(F.col("policies"), end_ms)["weights"], F.col("top_key"))
@@ -39,7 +37,7 @@ def told_weights(events: DataFrame, *also_by: Column) -> DataFrame:
     return last.agg(
         F.max("sequence").alias("sequence"),
         F.max("at_ms").alias("at_ms"),
-        F.max_by("weight", "sequence").alias("weight"),
+        F.max_by("weight", F.struct("at_ms", "sequence")).alias("weight"),
     )
 
 
@@ -58,20 +56,21 @@ def _by_policy(events: DataFrame) -> DataFrame:
     policies = events.where(F.col("kind") == "queue_set")
     weights = F.from_json("policy_json", "weights map<string, bigint>")["weights"].alias("weights")
     listed = F.collect_list(F.struct("sequence", "at_ms", weights))
-    return policies.groupBy("queue").agg(F.array_sort(listed, _by_sequence).alias("policies"))
+    return policies.groupBy("queue").agg(F.array_sort(listed, _by_age).alias("policies"))
 
 
 def _by_config(events: DataFrame) -> DataFrame:
     set_weights = events.where((F.col("kind") == "config_set") & F.rlike("name", F.lit(_CONFIG)))
     queue, key = (F.regexp_extract("name", _CONFIG, group) for group in (1, 2))
-    listed = F.collect_list(F.struct("sequence", "at_ms", F.col("value").try_cast("long").alias("weight")))
+    listed = F.collect_list(F.struct("at_ms", "sequence", F.col("value").try_cast("long").alias("weight")))
     by_key = set_weights.groupBy(queue.alias("whole"), key.alias("top_key"))
     return by_key.agg(F.array_sort(listed).alias("configs"))
 
 
-def _by_sequence(one: Column, other: Column) -> Column:
-    """Compare two settings by sequence, because maps cannot be compared."""
-    return F.when(one["sequence"] < other["sequence"], -1).when(one["sequence"] > other["sequence"], 1).otherwise(0)
+def _by_age(one: Column, other: Column) -> Column:
+    """Compare two settings by age, because maps cannot be compared. Sequences order only those of one journal."""
+    ages = [F.struct(each["at_ms"], each["sequence"]) for each in (one, other)]
+    return F.when(ages[0] < ages[1], -1).when(ages[0] > ages[1], 1).otherwise(0)
 
 
 def _latest(settings: Column, end_ms: Column) -> Column:

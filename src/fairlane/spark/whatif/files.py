@@ -22,7 +22,10 @@ STAGING_KIND = "staged"
 """Messages that are not in their queue yet; when they are, ``published`` repeats their terms."""
 CHANGE_KINDS = ("queue_set", "queue_removed", "queue_paused", "config_set", "opened")
 COLUMNS_UNUSED = frozenset(
-    ("size_bytes", "dedup_id", "correlation_id", "cause_id", "token", "expires_ms", "error", "by", "claim")
+    (
+        *("size_bytes", "dedup_id", "correlation_id", "cause_id", "token", "expires_ms", "error", "by", "claim"),
+        "journal_id",
+    )
 )
 """The columns that tell nothing of the order of hand-outs or of consumers. All others, also new ones, are read."""
 COLUMNS_READ = tuple(name for name in NAMES if name not in COLUMNS_UNUSED)
@@ -47,9 +50,13 @@ def journal_files(folder: Path | str) -> list[Path]:
     found = segments_in(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     if not found:
         raise JournalIncomplete(f"Folder {folder} holds no exported journal: it has no file journal-….parquet.")
-    for first, last in gaps(covers for covers, _ in found):
+    if len(journals := sorted({file.journal_id for file in found})) > 1:
+        raise JournalIncomplete(
+            f"Folder {folder} holds segments of {len(journals)} journals: {', '.join(journals)}. Keep one there."
+        )
+    for first, last in gaps(file.covers for file in found):
         raise JournalIncomplete(f"The exported journal in {folder} has a gap: sequences {first} to {last} are missing.")
-    return [folder / name for _, name in found]
+    return [folder / file.name for file in found]
 
 
 def read_events(files: Sequence[Path], *, queues: Iterable[str] | None) -> pa.Table:

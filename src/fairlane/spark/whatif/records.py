@@ -56,7 +56,7 @@ def _leased(sequence: int, queue: str, rows: list[Row]) -> records.Leased:
 
 def _opened(sequence: int, _queue: str, rows: list[Row]) -> records.Opened:
     told = rows[0]["value"]
-    return records.Opened(sequence, json.loads(told)["built_ms"] if told else rows[0]["at_ms"])
+    return records.Opened(sequence, (json.loads(told).get("built_ms") if told else 0) or rows[0]["at_ms"])
 
 
 def _policy(rows: list[Row]) -> QueuePolicy:

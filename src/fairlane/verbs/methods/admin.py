@@ -236,17 +236,25 @@ class AdminVerbs(Verbs):
 
     # --------------------------------------------------------------------------------------------------------- journal
 
-    def read_journal(self, after: int = 0, *, count: int = 1_000, queue: str | None = None) -> journal.Events:
+    def read_journal(
+        self,
+        after: int = 0,
+        *,
+        count: int = 1_000,
+        queue: str | None = None,
+        on_trimmed: journal.OnTrimmed = "fail",
+    ) -> journal.Events:
         """Return about ``count`` events of the journal after a position, and the position that they reach.
 
         In a cluster each group has its own journal; there ``queue`` names a queue of the group, here and below. The
-        position grows even where there are no events.
+        position grows even where there are no events. With ``on_trimmed="skip"`` a position that has been trimmed
+        counts as the beginning of the journal.
 
         Raises:
             JournalTrimmed: the journal begins later.
             InvalidArgument: the position does not exist.
         """
-        return self.call(journal.ReadJournal(after=after, count=count, queue=queue))
+        return self.call(journal.ReadJournal(after=after, count=count, queue=queue, on_trimmed=on_trimmed))
 
     def set_reader(self, name: str, position: int, *, queue: str | None = None) -> None:
         """Register a reader of the journal, or advance it. The journal after its position is kept.

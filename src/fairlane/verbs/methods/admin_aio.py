@@ -240,17 +240,25 @@ class AsyncAdminVerbs(AsyncVerbs):
 
     # --------------------------------------------------------------------------------------------------------- journal
 
-    async def read_journal(self, after: int = 0, *, count: int = 1_000, queue: str | None = None) -> journal.Events:
+    async def read_journal(
+        self,
+        after: int = 0,
+        *,
+        count: int = 1_000,
+        queue: str | None = None,
+        on_trimmed: journal.OnTrimmed = "fail",
+    ) -> journal.Events:
         """Return about ``count`` events of the journal after a position, and the position that they reach.
 
         In a cluster each group has its own journal; there ``queue`` names a queue of the group, here and below. The
-        position grows even where there are no events.
+        position grows even where there are no events. With ``on_trimmed="skip"`` a position that has been trimmed
+        counts as the beginning of the journal.
 
         Raises:
             JournalTrimmed: the journal begins later.
             InvalidArgument: the position does not exist.
         """
-        return await self.call(journal.ReadJournal(after=after, count=count, queue=queue))
+        return await self.call(journal.ReadJournal(after=after, count=count, queue=queue, on_trimmed=on_trimmed))
 
     async def set_reader(self, name: str, position: int, *, queue: str | None = None) -> None:
         """Register a reader of the journal, or advance it. The journal after its position is kept.
