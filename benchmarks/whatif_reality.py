@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.report import Options, Report, parse_options
 from benchmarks.server import server
 from fairlane.assembly import export_events
-from fairlane.client import AsyncClient, NewMessage
+from fairlane.client import AsyncClient, Client, NewMessage
 from fairlane.spark.whatif.accuracy import ERROR_MAX
 from fairlane.spark.whatif.comparison import Comparison, Journal, compare
 from fairlane.spark.whatif.sweeps import assumed
@@ -115,7 +115,7 @@ async def _report_trial(report: Report, trial: Trial, arrivals: Sequence[Arrival
         async with AsyncClient(address) as client:
             await client.create_queue(QUEUE)
             await _half(client, address, trial.first, arrivals)
-            await _export(client, folder / "first")
+            await asyncio.to_thread(_export, address, folder / "first")
             if trial.weights:
                 await client.set_config_many({f"weight:{QUEUE}:{key}": str(to) for key, to in trial.weights.items()})
             begun = len(await _events(client))
@@ -225,14 +225,10 @@ async def _events(client: AsyncClient) -> list[dict[str, Any]]:
         position = found.position
 
 
-async def _export(client: AsyncClient, folder: Path) -> None:
-    events = await _events(client)
-    last = int(events[-1]["sequence"])
-
-    def read(after: int) -> tuple[list[dict[str, Any]], int]:
-        return [event for event in events if event["sequence"] > after], max(after, last)
-
-    export_events(read, folder)
+def _export(address: str, folder: Path) -> None:
+    """Export the journal as ``fairlane journal export`` does."""
+    with Client(address) as client:
+        export_events(lambda after, on_trimmed: client.read_journal(after, count=10_000, on_trimmed=on_trimmed), folder)
 
 
 def waits_of(events: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
