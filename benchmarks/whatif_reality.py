@@ -33,6 +33,8 @@ NEAR = 0.15
 NEAR_MS = 50
 """A difference up to this counts as none: it is a few round trips on a busy machine."""
 MESSAGES_MIN = 100
+SETTLE_S = 5.0
+"""The time that consumers have to connect before messages arrive; forecasts don't know of it."""
 CONCURRENCY, CREDIT, BATCH = 4, 12, 8
 
 
@@ -172,6 +174,7 @@ async def _half(client: AsyncClient, address: str, crew: Crew, arrivals: Sequenc
     """Send all messages when they are due, and wait until consumers have worked them off."""
     left = Countdown(len(arrivals))
     async with _consumers(address, crew, left):
+        await asyncio.sleep(SETTLE_S)
         loop = asyncio.get_running_loop()
         begun = loop.time()
         for arrival in arrivals:
