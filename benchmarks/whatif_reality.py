@@ -1,10 +1,10 @@
 """What-if against reality: ``python -m benchmarks.whatif_reality [--quick] [--check]``.
 
 Three runs against a real server: streaming workers, workers that lease in batches, and both. In the first half of each,
-messages of several tenants arrive in bursts, more than the consumers keep up with. From the journal of that half alone, what-if forecasts the p99 wait of
-each tenant under a change: other weights, more workers, or faster ones. In the second half the same messages arrive
-again and the change is made. A forecast counts if it is within 15 % of what happened, or if what-if declined, because
-its model is more than 20 % off on the first half.
+messages of several tenants arrive in bursts, more than the consumers keep up with. From the journal of that half alone,
+what-if forecasts the p99 wait of each tenant under a change: other weights, more workers, or faster ones. In the second
+half the same messages arrive again and the change is made. A forecast counts if it is within 15 % of what happened, or
+if what-if declined, because its model is more than 20 % off on the first half.
 """
 
 from __future__ import annotations
