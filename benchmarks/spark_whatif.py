@@ -20,12 +20,14 @@ from benchmarks.report import Options, Report, parse_options, rates
 from benchmarks.spark_traffic import FULL, PLAIN
 from fairlane.spark import spark_session
 from fairlane.spark.whatif.comparison import Journal
+from fairlane.spark.whatif.fleet import play
 from fairlane.spark.whatif.messages import messages_of
 from fairlane.spark.whatif.recording import record
 from fairlane.spark.whatif.reproduction import reproduce
-from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, sweep
-from fairlane.spark.whatif.simulation import play
-from fairlane.spark.whatif.tasks import RunPlan, run_in_spark
+from fairlane.spark.whatif.scenario import ORIGINAL, Scenario
+from fairlane.spark.whatif.spark_runs import run_in_spark
+from fairlane.spark.whatif.sweeps import sweep
+from fairlane.spark.whatif.tasks import RunPlan
 from fairlane.testing.traffic_drive import make_journal
 
 CONFIG = {"throttle:api:rate": "60", "throttle:db:rate": "40", "weight:work:acme": "2", "cap:work:bakery": "16"}

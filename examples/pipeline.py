@@ -13,7 +13,8 @@ from fairlane.report import make_report
 from fairlane.spark import spark_session
 from fairlane.spark.pipeline import CONF, JournalFolder, run_pipeline, verify
 from fairlane.spark.whatif.comparison import Journal, compare
-from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, sweep
+from fairlane.spark.whatif.scenario import ORIGINAL, Scenario
+from fairlane.spark.whatif.sweeps import sweep
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.testing.traffic import Traffic
 from fairlane.testing.traffic_drive import make_journal

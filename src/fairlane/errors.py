@@ -223,6 +223,15 @@ class CandidateInvalid(RequestError):
     remedy = "Correct it; docs/guides/what-if.md lists the settings you can try."
 
 
+class ModelInaccurate(RequestError):
+    """What-if's model of the consumers differs too much from the journal for a proposal. Nothing was proposed."""
+
+    remedy = (
+        "Select a period in which consumers worked as usual with --from and --to, "
+        "and give each consumer an owner name. `fairlane whatif` shows forecasts with their error all the same."
+    )
+
+
 class RedriveNotFound(RequestError):
     """No redrive with this id is running or has run since the broker was opened."""
 

@@ -12,12 +12,14 @@ from pyspark.sql import SparkSession
 from fairlane.cli.main import cli
 from fairlane.errors import CandidateInvalid
 from fairlane.model.message import NewMessage
-from fairlane.spark.whatif.advice import advise, target_of
+from fairlane.spark.whatif.advice import advise
 from fairlane.spark.whatif.comparison import JOURNAL, Journal, compare
 from fairlane.spark.whatif.measures import MeasuredPeriod
 from fairlane.spark.whatif.page import page_of
 from fairlane.spark.whatif.reproduction import reproduce
-from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, sweep
+from fairlane.spark.whatif.scenario import ORIGINAL, Scenario
+from fairlane.spark.whatif.sweeps import sweep
+from fairlane.spark.whatif.targets import target_of
 from fairlane.spark.whatif.tasks import RunTask, split
 from fairlane.testing.traffic import Traffic
 from fairlane.testing.traffic_drive import make_journal
@@ -89,9 +91,9 @@ def test_a_queue_is_replayed_with_those_that_share_its_throttle(tmp_path: Path) 
 
 def test_runs_are_split_into_equal_parts() -> None:
     """One busy queue under eight policies is halved; with a small one beside it, neither is run twice or left out."""
-    halves = split([1_000], scenarios=8, into=2)
+    halves = split([1_000], numbers=range(8), into=2)
     assert halves == [[RunTask(0, [0, 1, 2, 3])], [RunTask(0, [4, 5, 6, 7])]]
-    parts = split([1_000, 10], scenarios=4, into=3)
+    parts = split([1_000, 10], numbers=range(4), into=3)
     runs = [(task.group, at) for part in parts for task in part for at in task.scenarios]
     assert sorted(runs) == [(group, at) for group in range(2) for at in range(4)]
     assert len(parts) == 3
@@ -156,7 +158,24 @@ def test_the_page_needs_nothing_else(folder: Path) -> None:
     assert "Plotly" in head
     assert "src=" not in body
     assert "&lt;candidate&gt;" in body
-    assert "<candidate>" not in body.partition("<h2>")[0]
+    assert "<candidate>" not in body
+    assert "Error of the model on this journal: " in body
+
+
+def test_the_page_has_numbers_and_an_axis_from_zero(tmp_path: Path) -> None:
+    """Where no message waits, the page says 0 ms for each key and its axes begin at 0; consumers are described."""
+    broker = stepped_broker()
+    broker.create_queue("work")
+    for _ in range(5):
+        broker.enqueue("work", b"", fairness_key="acme")
+        (delivery,) = broker.lease("work")
+        broker.advance(100)
+        broker.ack(delivery)
+    page = page_of(compare(Journal(exported(broker, tmp_path)), []))
+    body = page.partition("</head>")[2]
+    assert "<td>acme</td><td>5</td><td>0 ms</td>" in body
+    assert '"range":[0,1.0]' in body.replace(" ", "")
+    assert "each with up to 1 leases, 1 at work at a time" in body
 
 
 def _call(*arguments: str) -> Result:
@@ -171,7 +190,7 @@ def test_the_command_tells_what_a_weight_would_have_done(folder: Path, tmp_path:
     result = _call(*map(str, base), "--policy", str(candidate), "--sweep", "weight:acme=1,5", "--html", str(page))
     assert result.exit_code == 0, result.output
     assert "work: candidate, weight:acme=5" in result.output
-    assert "p99 in the journal, and in the model" in result.output
+    assert "work: error of the model" in result.output
     assert page.read_text().startswith("<!doctype html>")
 
 

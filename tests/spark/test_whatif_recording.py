@@ -12,7 +12,8 @@ from fairlane.model.message import NewMessage
 from fairlane.spark.whatif.attempts import ACKED, DEAD, EXPIRED, RETURNED
 from fairlane.spark.whatif.comparison import Journal
 from fairlane.spark.whatif.files import chosen, groups, journal_files, survey
-from fairlane.spark.whatif.recording import record, slots_over_time
+from fairlane.spark.whatif.presence import slots_over_time
+from fairlane.spark.whatif.recording import record
 from fairlane.spark.whatif.reproduction import reproduce
 from fairlane.testing.stepped import SteppedBroker
 from tests.spark.whatif_journals import exported, stepped_broker
@@ -45,13 +46,13 @@ def test_attempts_are_read_with_their_ends(tmp_path: Path) -> None:
     recording = record(journal_files(exported(_worked_broker(), tmp_path)), ("work",))
     assert recording.key == ["acme", ("bakery", "web"), ("bakery", "web"), "clinic"]
     of_first = slice(recording.first[0], recording.first[1])
-    assert recording.hold_ms[of_first] == [70, 90]
+    assert list(recording.hold_ms[of_first]) == [70, 90]
     assert recording.end[of_first] == [RETURNED, ACKED]
     assert recording.delay_ms[of_first] == [500, 0]
     assert recording.settle[of_first] == [0, 2]
     of_second = slice(recording.first[1], recording.first[2])
     assert recording.end[of_second] == [EXPIRED, DEAD]
-    assert recording.hold_ms[of_second] == [2_000, 0]
+    assert list(recording.hold_ms[of_second]) == [2_000, 0]
 
 
 def test_terms_are_read_as_they_were(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_staged_messages_come_when_they_are_published(tmp_path: Path) -> None:
         broker.advance(40)
         broker.ack(delivery)
     recording = record(journal_files(exported(broker, tmp_path)), ("work",))
-    assert (recording.key, recording.at_ms, recording.unknown) == (["acme", "acme"], [300, 300], [0])
+    assert (recording.key, list(recording.at_ms), recording.unknown) == (["acme", "acme"], [300, 300], [0])
     assert recording.leased_ms.tolist() == [300, 340]
     assert reproduce(tmp_path).is_exact
 
@@ -115,7 +116,7 @@ def test_a_gap_between_files_is_refused(tmp_path: Path) -> None:
         broker.enqueue("work", b"")
         exported(broker, tmp_path)
     files = journal_files(tmp_path)
-    missing = files[1].name.split("-")[1].lstrip("0")
+    missing = files[1].name.split("-")[-2].lstrip("0")
     files[1].unlink()
     with pytest.raises(JournalIncomplete, match=f"sequences {missing} to"):
         journal_files(tmp_path)
@@ -175,3 +176,15 @@ def test_slots_without_any_sign_are_the_most_leases() -> None:
     """Where no message ever waited, there were at least as many consumers as were ever busy."""
     at_ms, steps = np.array([0, 100, 20_000, 20_001]), np.array([1, -1, 1, 1])
     assert slots_over_time(at_ms, steps, np.zeros(4, dtype=np.bool_)) == [(0, 2)]
+
+
+def test_a_policy_that_was_set_again_is_the_latest(tmp_path: Path) -> None:
+    """Quantum 1, then 2, then 1 again, all in one file: the latest policy is the last one that was set."""
+    broker = stepped_broker()
+    broker.create_queue("work", {"quantum": 1})
+    for quantum in (2, 1):
+        broker.update_queue("work", {"quantum": quantum})
+    broker.enqueue("work", b"")
+    journal = Journal(exported(broker, tmp_path))
+    assert len(journal.files) == 1
+    assert journal.policies["work"].quantum == 1

@@ -8,8 +8,10 @@ import pytest
 
 from fairlane.errors import CandidateInvalid
 from fairlane.model.policy import QueuePolicy
-from fairlane.spark.whatif.advice import commands_of, target_of
-from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, read_candidate, sweep
+from fairlane.spark.whatif.advice import commands_of
+from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, read_candidate
+from fairlane.spark.whatif.sweeps import sweep
+from fairlane.spark.whatif.targets import target_of
 
 POLICIES = {"work": QueuePolicy(max_attempts=7), "mail": QueuePolicy()}
 BASE = Scenario(name=ORIGINAL)

@@ -13,12 +13,14 @@ from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.broker.settings import Settings
 from fairlane.model.message import NewMessage
 from fairlane.model.partitions import NUMBER_BITS
+from fairlane.spark.whatif.consumers import ConsumerKind
 from fairlane.spark.whatif.files import journal_files
+from fairlane.spark.whatif.fleet import play
 from fairlane.spark.whatif.messages import messages_of
 from fairlane.spark.whatif.recording import record
 from fairlane.spark.whatif.reproduction import reproduce
-from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, setting_of
-from fairlane.spark.whatif.simulation import play
+from fairlane.spark.whatif.scenario import ORIGINAL, Scenario
+from fairlane.spark.whatif.sweeps import setting_of
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.testing.traffic import Arrival, Traffic
 from fairlane.testing.traffic_drive import drive, make_journal
@@ -169,7 +171,7 @@ def test_without_throttles_the_original_comes_out_as_it_was(tmp_path: Path) -> N
     """Bursts, true costs, retries, delays and consumers that vanish: all first leases are at their milliseconds."""
     make_journal(tmp_path, TRAFFIC, policy={"weights": {"acme": 2}})
     recording = record(journal_files(tmp_path), ("work",))
-    assert recording.slots == [[(0, 8)]]
+    assert recording.consumers == [[ConsumerKind(counts=[(0, 8)])]]
     played = play(recording, AS_IT_WAS, messages_of(recording))
     assert played.leased_ms == recording.leased_ms.tolist()
 

@@ -9,11 +9,11 @@ from typing import cast
 from fairlane.assembly import export_journal
 from fairlane.broker.frontends.threads import Broker
 from fairlane.broker.settings import Settings
+from fairlane.spark.whatif.fleet import play
 from fairlane.spark.whatif.measures import KeyMeasures, MeasuredPeriod, Yardstick
 from fairlane.spark.whatif.messages import messages_of
 from fairlane.spark.whatif.recording import Recording
 from fairlane.spark.whatif.scenario import Scenario
-from fairlane.spark.whatif.simulation import play
 from fairlane.testing.stepped import SteppedBroker
 
 MINUTE_MS = 60_000

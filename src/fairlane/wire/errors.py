@@ -29,7 +29,7 @@ _CODES: Final = (
     (503, _UNAVAILABLE, ("wait_timed_out", "deadline_passed", "dropped")),
     (500, _INTERNAL, ("wrong_event_loop", "internal")),
     (500, _UNAVAILABLE, ("wrong_process", "java_not_found", "executor_mismatch")),
-    (500, _UNAVAILABLE, ("journal_incomplete", "candidate_invalid")),
+    (500, _UNAVAILABLE, ("journal_incomplete", "candidate_invalid", "model_inaccurate")),
 )
 """The HTTP status, the gRPC status, and the codes that have both."""
 

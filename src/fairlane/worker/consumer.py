@@ -32,7 +32,7 @@ from fairlane.model.message import Delivery
 from fairlane.wire.frames import Consume
 from fairlane.worker.lease_keeper import LeaseKeeper
 from fairlane.worker.message import ThreadMessage, WorkMessage
-from fairlane.worker.policy import Answer, AsyncHandle, Handler, HandlerPolicy, Middleware, Restarts
+from fairlane.worker.policy import Answer, AsyncHandle, Handler, HandlerPolicy, Middleware, Restarts, default_owner
 from fairlane.worker.results import Counters, Defer
 from fairlane.worker.runners import OnError, Runners, ThreadHandle
 from fairlane.worker.settlement import Settler
@@ -59,6 +59,7 @@ class Consumer:
     ) -> None:
         self._client = client
         self._policy = policy
+        self._owner = policy.owner or default_owner()
         self._restarts = restarts
         self._on_error = on_error
         self.counters = Counters()
@@ -180,7 +181,7 @@ class Consumer:
             queue=self._policy.queue,
             credit=self._policy.credit_or_default,
             visibility_ms=self._policy.visibility_ms,
-            owner=self._policy.owner,
+            owner=self._owner,
             with_state=self._policy.with_state,
         )
         self._channel = await self._client.transport.open(request, self)

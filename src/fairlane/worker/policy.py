@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
+import socket
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from itertools import count
+from typing import Any, Final, TypeAlias
 
 from fairlane.errors import InvalidArgument
 from fairlane.model.limits import BATCH_MAX, ERROR_LENGTH_MAX
@@ -17,6 +20,7 @@ AsyncHandle: TypeAlias = Callable[[WorkMessage], Awaitable[Answer]]
 Handler: TypeAlias = Callable[[Any], Awaitable[Answer]] | Callable[[Any], Answer]
 Middleware: TypeAlias = Callable[[WorkMessage, AsyncHandle], Awaitable[Answer]]
 Errors: TypeAlias = tuple[type[BaseException], ...]
+_HOST_LENGTH: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +39,7 @@ class HandlerPolicy:
         retry_on: exceptions that are retried; all others make a dead letter.
         dead_letter_on: exceptions that make a dead letter, even if they are in ``retry_on``.
         with_state: whether to fetch the workflow state with each message.
-        owner: the name of the consumer, for operators.
+        owner: the name of the consumer, for operators and for what-if; None for one made of host and process.
     """
 
     queue: str
@@ -72,6 +76,14 @@ class HandlerPolicy:
         if is_last or isinstance(error, self.dead_letter_on) or not isinstance(error, self.retry_on):
             return DeadLetter(text)
         return Retry(error=text)
+
+
+_numbers = count(1)
+
+
+def default_owner() -> str:
+    """Return a new name for a consumer of this process, so that a journal tells its consumers apart."""
+    return f"{socket.gethostname()[:_HOST_LENGTH]}-{os.getpid()}-{next(_numbers)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

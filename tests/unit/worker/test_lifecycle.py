@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 from fairlane.errors import Closed
+from fairlane.wire.frames import Consume
 from fairlane.worker import Counters, HandlerResult, Retry, ThreadMessage, WorkMessage
 from fairlane.worker.policy import AsyncHandle
 
@@ -178,5 +180,24 @@ def test_a_server_that_goes_down_gets_its_acks_and_what_was_not_begun() -> None:
             go_on.set()
             await bench.until(lambda: bench.app.counters.handled == 3)
         assert bench.app.counters.lost == 0
+
+    on_bench(test)
+
+
+def test_every_consumer_has_a_name_of_its_own() -> None:
+    """Without an owner, each handler consumes under a name with this process in it, and no two have the same."""
+
+    async def test(bench: WorkerBench) -> None:
+        async def handle(_: WorkMessage) -> None:
+            pass
+
+        for owner in (None, None, "mine"):
+            bench.app.handler("jobs", owner=owner)(handle)
+        async with bench.app:
+            await bench.until(lambda: len(bench.tap.sinks) == 3)
+        owners = [str(request.owner) for _, request in bench.tap.calls if isinstance(request, Consume)]
+        assert len(set(owners)) == 3
+        assert "mine" in owners
+        assert sum(f"-{os.getpid()}-" in owner for owner in owners) == 2
 
     on_bench(test)

@@ -18,7 +18,9 @@ from fairlane.cli.session import Session, pass_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from fairlane.spark.whatif.accuracy import ModelError
     from fairlane.spark.whatif.comparison import Comparison, Journal
+    from fairlane.spark.whatif.consumers import ConsumerKind
     from fairlane.spark.whatif.measures import MeasuredPeriod
     from fairlane.spark.whatif.reproduction import Reproduction
     from fairlane.spark.whatif.scenario import Scenario
@@ -32,7 +34,13 @@ SWEEP = click.option(
     "sweeps",
     multiple=True,
     metavar="SETTING=VALUES",
-    help="Try each value, such as weight:acme=1,2,5; several sweeps are combined.",
+    help="Try each value, such as weight:acme=1,2,5, consumers=4,8 or arrivals=x2; several sweeps are combined.",
+)
+ASSUME = click.option(
+    "--assume",
+    multiple=True,
+    metavar="SETTING=VALUE",
+    help="A load or setting that holds all the time, such as arrivals=x2 or service=x0.7; repeatable.",
 )
 FROM = click.option("--from", "first", type=INSTANT, help="Measure messages enqueued from this instant on, in UTC.")
 TO = click.option("--to", "last", type=INSTANT, help="Measure messages enqueued before this instant, in UTC.")
@@ -66,7 +74,7 @@ def whatif_command(
     html: Path | None,
     is_check: bool,
 ) -> None:
-    """Replay an exported journal under other settings, and show how long each key would have waited.
+    """Replay an exported journal under other settings or another load, and show how long each key would have waited.
 
     The broker's own scheduler delivers the messages as they arrived; consumers are modelled from the journal. Nothing
     is changed. With --master none it runs in this process, without Spark.
@@ -88,6 +96,7 @@ def whatif_command(
         from fairlane.spark.whatif.page import page_of
 
         html.write_text(page_of(found), encoding="utf-8")
+    _warn(found)
     session.answer(found, [*_tables(found), *_notes(found, html)])
 
 
@@ -105,7 +114,8 @@ def spark_of(master: str | None) -> SparkSession | None:
 
 
 def _scenarios(known: Journal, candidate: Path | None, sweeps: tuple[str, ...]) -> list[Scenario]:
-    from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, read_candidate, sweep
+    from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, read_candidate
+    from fairlane.spark.whatif.sweeps import sweep
 
     base = Scenario(name=ORIGINAL) if candidate is None else read_candidate(candidate, known.queues, known.policies)
     return sweep(base, sweeps, known.queues, known.policies) if sweeps else [base]
@@ -158,17 +168,28 @@ def _tables(found: Comparison) -> list[Table]:
     return tables
 
 
+def error_row(error: ModelError) -> list[str]:
+    """Return the model's error on the journal, as a row of facts."""
+    worst = "" if error.worst_key is None else f"; worst key {error.worst_key}: {error.worst:.0%}"
+    waits = f"p99 {duration(error.journal_p99_ms)} in the journal, {duration(error.model_p99_ms)} in the model"
+    return [f"{error.queue}: error of the model", f"{error.error:.0%} ({waits}{worst})"]
+
+
+def _warn(found: Comparison) -> None:
+    from fairlane.spark.whatif.accuracy import ERROR_MAX
+
+    for error in found.errors:
+        if error.error > ERROR_MAX:
+            click.echo(
+                f"warning: the model of queue {error.queue} is {error.error:.0%} off on this journal, "
+                "so its forecasts are not reliable.",
+                err=True,
+            )
+
+
 def _notes(found: Comparison, html: Path | None) -> list[Table]:
     """Return notes on how sure the results are."""
-    facts = []
-    for queue in found.queues:
-        told, modelled = found.of(-1, queue)[""], found.of(0, queue)[""]
-        facts.append(
-            [
-                f"{queue}: p99 in the journal, and in the model",
-                f"{duration(told.wait_p99_ms)}, {duration(modelled.wait_p99_ms)}",
-            ]
-        )
+    facts = [error_row(error) for error in found.errors]
     for notes in found.notes:
         facts += [
             [f"{queue}: left out: enqueued before the journal begins", str(count)]
@@ -176,6 +197,15 @@ def _notes(found: Comparison, html: Path | None) -> list[Table]:
         ]
         if notes.assumed:
             facts.append(["attempts without an end in the journal, modelled as usual", str(notes.assumed)])
+    for queue in found.queues:
+        facts += [[f"{queue}: consumers in the journal", words(kind)] for kind in found.kinds_of(queue)]
     if html is not None:
         facts.append(["plots", str(html)])
     return [Table([], facts)] if facts else []
+
+
+def words(kind: ConsumerKind) -> str:
+    """Return what consumers of a kind do, in words."""
+    counts = sorted({count for _, count in kind.counts})
+    number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{number}, each with up to {kind.holds} leases, {kind.works} at work at a time"

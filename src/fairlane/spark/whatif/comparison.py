@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,13 @@ import msgspec
 
 from fairlane.errors import JournalIncomplete
 from fairlane.model.policy import QueuePolicy
+from fairlane.spark.whatif.accuracy import ModelError, model_errors
+from fairlane.spark.whatif.consumers import ConsumerKind
 from fairlane.spark.whatif.files import QueueFacts, chosen, groups, journal_files, latest_config, survey
-from fairlane.spark.whatif.measures import KeyMeasures, MeasuredPeriod
+from fairlane.spark.whatif.measures import KeyCheck, KeyMeasures, MeasuredPeriod
 from fairlane.spark.whatif.scenario import ORIGINAL, Scenario
-from fairlane.spark.whatif.tasks import Notes, RunOutcome, RunPlan, RunTask, run_in_spark, run_tasks
+from fairlane.spark.whatif.spark_runs import Progress, run_in_spark
+from fairlane.spark.whatif.tasks import Notes, RunOutcome, RunPlan, RunTask, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,17 +26,32 @@ JOURNAL = -1
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """All scenarios, measured. The first is the original policy, simulated like the others."""
+    """All scenarios, measured. The first is the original policy, simulated like the others.
+
+    Attributes:
+        errors: how far the model is from the journal, for each queue.
+        checks: the same for each key.
+    """
 
     scenarios: list[Scenario]
     queues: list[str]
     measures: list[KeyMeasures]
     notes: list[Notes]
+    errors: list[ModelError]
+    checks: list[KeyCheck]
 
     def of(self, scenario: int, queue: str) -> dict[str, KeyMeasures]:
         """Return the keys of a queue under a scenario; ``JOURNAL`` is what the journal itself tells."""
-        found = (one for one in self.measures if one.scenario == scenario and one.queue == queue)
-        return {one.key: one for one in found}
+        # They are in order, so that one of many scenarios is found without a look at all the others.
+        first, last = (
+            find(self.measures, (scenario, queue), key=lambda one: (one.scenario, one.queue))
+            for find in (bisect_left, bisect_right)
+        )
+        return {one.key: one for one in self.measures[first:last]}
+
+    def kinds_of(self, queue: str) -> list[ConsumerKind]:
+        """Return the consumers of a queue in the journal."""
+        return [kind for notes in self.notes for kind in notes.consumers.get(queue, [])]
 
 
 class Journal:
@@ -76,7 +95,8 @@ def compare(
     *,
     span: MeasuredPeriod | None = None,
     spark: SparkSession | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
+    known: Comparison | None = None,
 ) -> Comparison:
     """Run scenarios, and the original before them, on a journal.
 
@@ -88,27 +108,37 @@ def compare(
         span: which messages to measure. All are replayed, since those before decide about those after.
         spark: where to run; None for this process.
         progress: called with how many runs are done, and how many there are.
+        known: what has been run before on the same journal and span. It is not run again, and is part of the result.
     """
-    everything = [Scenario(name=ORIGINAL), *scenarios]
-    work = RunPlan(files=[str(path) for path in journal.files], groups=journal.groups, scenarios=everything, span=span)
-    if spark is None:
-        outcomes = _run_here(work, progress)
-    else:
-        outcomes = run_in_spark(spark, work, sizes=journal.sizes, progress=progress)
+    before = [Scenario(name=ORIGINAL)] if known is None else known.scenarios
+    everything = [*before, *scenarios]
+    files, begin = [str(path) for path in journal.files], 0 if known is None else len(before)
+    work = RunPlan(files=files, groups=journal.groups, scenarios=everything, span=span, begin=begin)
+    outcomes = _run(journal, work, spark, progress)
     measures = [one for outcome in outcomes for one in outcome.measures if one.queue in journal.queues]
-    notes = {outcome.group: outcome.notes for outcome in outcomes}
     unique = {(one.scenario, one.queue, one.key): one for one in measures}
-    in_order = [unique[at] for at in sorted(unique)]
+    if known is not None:
+        return msgspec.structs.replace(
+            known, scenarios=everything, measures=[*known.measures, *(unique[at] for at in sorted(unique))]
+        )
+    notes = {outcome.group: outcome.notes for outcome in outcomes}
+    checks = [check for outcome in outcomes for check in outcome.checks if check.queue in journal.queues]
     return Comparison(
         scenarios=everything,
         queues=journal.queues,
-        measures=in_order,
+        measures=[unique[at] for at in sorted(unique)],
         notes=[notes[group] for group in sorted(notes)],
+        errors=model_errors(checks, journal.queues),
+        checks=sorted(checks, key=lambda check: (check.queue, check.key)),
     )
 
 
-def _run_here(work: RunPlan, progress: Callable[[int, int], None] | None) -> list[RunOutcome]:
-    tasks = [RunTask(group, [at]) for group in range(len(work.groups)) for at in range(len(work.scenarios))]
+def _run(journal: Journal, work: RunPlan, spark: SparkSession | None, progress: Progress | None) -> list[RunOutcome]:
+    if not work.numbers:
+        return []
+    if spark is not None:
+        return run_in_spark(spark, work, sizes=journal.sizes, progress=progress)
+    tasks = [RunTask(group, [at]) for group in range(len(work.groups)) for at in work.numbers]
     outcomes = []
     for outcome in run_tasks(work, tasks):
         outcomes.append(outcome)

@@ -23,12 +23,21 @@ STAGING_KIND = "staged"
 CHANGE_KINDS = ("queue_set", "queue_removed", "queue_paused", "config_set", "opened")
 COLUMNS_UNUSED = frozenset(
     (
-        *("size_bytes", "dedup_id", "correlation_id", "cause_id", "token", "expires_ms", "owner", "error", "by"),
-        *("claim", "journal_id"),
+        *("size_bytes", "dedup_id", "correlation_id", "cause_id", "token", "expires_ms", "error", "by", "claim"),
+        "journal_id",
     )
 )
-"""The columns that don't influence the order of hand-outs. All others are read, those to come included."""
+"""The columns that tell nothing of the order of hand-outs or of consumers. All others, also new ones, are read."""
 COLUMNS_READ = tuple(name for name in NAMES if name not in COLUMNS_UNUSED)
+_CODED = frozenset(("kind", "queue", "owner", "reason", "ended", "priority", "target", "name"))
+"""Texts of which there are few different ones: in memory each is a number."""
+_SCHEMA = pa.schema(
+    [
+        (name, pa.dictionary(pa.int32(), pa.string()) if name in _CODED else SCHEMA.field(name).type)
+        for name in COLUMNS_READ
+    ]
+)
+_BATCH_ROWS = 65_536
 
 
 def journal_files(folder: Path | str) -> list[Path]:
@@ -53,23 +62,29 @@ def journal_files(folder: Path | str) -> list[Path]:
 def read_events(files: Sequence[Path], *, queues: Iterable[str] | None) -> pa.Table:
     """Return the events of queues, or with None of all, with what concerns all queues, in order of their sequences.
 
-    Files may overlap; what two of them hold is read once.
+    Files may overlap; what two of them hold is read once. Nothing else stays in memory, not even while a file is read.
     """
     wanted = None if queues is None else pa.array(sorted(set(queues)), pa.string())
     table = pa.concat_tables([_part(path, wanted) for path in files], promote_options="default")
     sequences = table.column("sequence")
     if table.num_rows and pc.any(pc.less_equal(sequences[1:], sequences[:-1])).as_py():
         table = _each_once(table)
-    return table.combine_chunks()
+    return table.unify_dictionaries().combine_chunks()
 
 
 def _part(path: Path, wanted: pa.Array | None) -> pa.Table:
-    present = pq.read_schema(path).names
-    table = pq.read_table(path, columns=[name for name in COLUMNS_READ if name in present])
+    """Read the events of a file that are wanted, a batch at a time: most of a file may be of other queues."""
+    with pq.ParquetFile(path, read_dictionary=list(_CODED)) as file:
+        present = [name for name in COLUMNS_READ if name in file.schema_arrow.names]
+        batches = [
+            selected(pa.Table.from_batches([batch]), wanted)
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=present)
+        ]
+        table = pa.concat_tables(batches) if batches else file.schema_arrow.empty_table().select(present)
     for name in COLUMNS_READ:
         if name not in present:  # an older version of the journal did not tell it
             table = table.append_column(name, pa.nulls(table.num_rows, SCHEMA.field(name).type))
-    return selected(table.select(list(COLUMNS_READ)), wanted)
+    return table.select(list(COLUMNS_READ)).cast(_SCHEMA)
 
 
 def selected(table: pa.Table, wanted: pa.Array | None) -> pa.Table:
@@ -84,7 +99,7 @@ def selected(table: pa.Table, wanted: pa.Array | None) -> pa.Table:
 
 def _each_once(table: pa.Table) -> pa.Table:
     """Return events in order, each sequence once."""
-    table = table.sort_by("sequence").combine_chunks()
+    table = table.unify_dictionaries().sort_by("sequence").combine_chunks()
     sequences = table.column("sequence").to_numpy()
     keep = [True, *(sequences[1:] != sequences[:-1]).tolist()]
     return table.filter(pa.array(keep))
@@ -125,26 +140,27 @@ def survey(files: Sequence[Path]) -> dict[str, QueueFacts]:
     for path in files:
         table = pq.read_table(path, columns=columns)
         table = table.filter(pc.is_in(table["kind"], pa.array(["enqueued", "published", "redriven", "queue_set"])))
-        for row in _summed(table):
+        is_policy = pc.equal(table["kind"], "queue_set")
+        # Policies are not grouped: of A, B and A again, the latest is A.
+        for row in table.filter(is_policy).select(["queue", "policy_json"]).to_pylist():
+            if not is_dlq(row["queue"]):
+                found.setdefault(row["queue"], QueueFacts()).policies.append(row["policy_json"])
+        for row in _summed(table.filter(pc.invert(is_policy))):
             name = row["target"] if row["kind"] == "redriven" else row["queue"]
-            if name is None or is_dlq(name):
-                continue
-            facts = found.setdefault(name, QueueFacts())
-            if row["kind"] == "queue_set":
-                facts.policies.append(row["policy_json"])
-            else:
-                facts.messages += row["rows"]
+            if name is not None and not is_dlq(name):
+                facts = found.setdefault(name, QueueFacts())
+                facts.messages += row["count_all"]
                 facts.throttles.update(name for name in row["throttles"].split("\x1f") if name)
     return found
 
 
 def _summed(table: pa.Table) -> list[dict[str, Any]]:
-    """Group equal rows; ``rows`` is their number."""
+    """Group equal rows of messages; ``count_all`` is their number."""
     joined = pc.fill_null(pc.binary_join(table["throttles"], "\x1f"), "")
     table = table.set_column(table.schema.get_field_index("throttles"), "throttles", joined)
-    keys = ["kind", "queue", "target", "throttles", "policy_json"]
-    summed = table.group_by(keys, use_threads=False).aggregate([([], "count_all")])
-    return [dict(row, rows=row["count_all"]) for row in summed.to_pylist()]
+    keys = ["kind", "queue", "target", "throttles"]
+    summed: list[dict[str, Any]] = table.group_by(keys, use_threads=False).aggregate([([], "count_all")]).to_pylist()
+    return summed
 
 
 def chosen(found: dict[str, QueueFacts], queues: Sequence[str]) -> list[str]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from fairlane.model.message import key_text
+from fairlane.model.message import Key, key_text
 from fairlane.model.waits import HOLDS
 from fairlane.spark.whatif.messages import Played
 from fairlane.spark.whatif.recording import Recording
-from fairlane.spark.whatif.rows import NEVER
+from fairlane.spark.whatif.rows import NEVER, Flags, Ints
 
-Ints: TypeAlias = NDArray[np.int64]
 ALL_KEYS = ""
 """The key that stands for all keys of a queue together."""
 _MISSED, _REMOVED = 1, 2
@@ -65,6 +63,87 @@ class KeyMeasures(msgspec.Struct, frozen=True, kw_only=True):
     paused_ms: int
 
 
+class KeyCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The p99 wait of a key in the journal, and under the original settings in the model, up to the journal's end.
+
+    Attributes:
+        leased: how many messages were leased in the journal.
+    """
+
+    queue: str
+    key: str
+    leased: int
+    journal_p99_ms: int
+    model_p99_ms: int
+
+
+class _Groups:
+    """Messages in groups, one after the other, so that one call measures all groups: keys can be as many as messages.
+
+    Attributes:
+        names: the queue's number and the key of each group.
+        sizes: how many messages each group has.
+        of_queue: the number of the group of all keys of the same queue, for each group.
+    """
+
+    def __init__(self, queues: int, place: Ints, key: Ints, texts: list[str], counts: Flags) -> None:
+        """Group messages.
+
+        Args:
+            queues: how many queues there are; each has a group of all its keys, if only an empty one.
+            place: the number of each message's queue.
+            key: the number of each message's key.
+            texts: the keys.
+            counts: which messages are measured.
+        """
+        kept = np.flatnonzero(counts)
+        rank = np.empty(len(texts), dtype=np.int64)
+        rank[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
+        # Each message is in two groups: that of its key, and that of all keys of its queue, which comes first.
+        width = len(texts) + 1
+        group = np.concatenate([place[kept] * width, place[kept] * width + 1 + rank[key[kept]]])
+        order = np.argsort(group, kind="stable")
+        self._message: Ints = np.concatenate([kept, kept])[order]
+        found = np.unique(np.concatenate([group, np.arange(queues) * width]))
+        self._group: Ints = np.searchsorted(found, group[order])
+        self.sizes: Ints = np.bincount(self._group, minlength=found.size)
+        by_rank = np.argsort(rank)
+        self.names = [
+            (int(at) // width, texts[by_rank[int(at) % width - 1]] if int(at) % width else ALL_KEYS) for at in found
+        ]
+        self.of_queue: Ints = np.searchsorted(found, found // width * width)
+
+    def total(self, values: Ints) -> Ints:
+        """Return the sum of each group; ``values`` has one for each message."""
+        up_to = np.concatenate([[0], np.cumsum(values[self._message])])
+        end = np.cumsum(self.sizes)
+        summed: Ints = up_to[end] - up_to[end - self.sizes]
+        return summed
+
+    def sorted(self, values: Ints, kept: Flags) -> SortedGroups:
+        """Return the values of each group in order, of the messages that are kept."""
+        chosen = kept[self._message]
+        group, value = self._group[chosen], values[self._message[chosen]]
+        size = np.bincount(group, minlength=self.sizes.size)
+        return SortedGroups(value[np.lexsort((value, group))], np.cumsum(size) - size, size)
+
+
+class SortedGroups(NamedTuple):
+    """The values of groups, sorted within each group."""
+
+    values: Ints
+    start: Ints
+    size: Ints
+
+    def at(self, part: float) -> Ints:
+        """Return the least value of each group that so large a part of its values does not exceed; 0 for none."""
+        if not self.values.size:
+            return np.zeros(self.size.size, dtype=np.int64)
+        place = np.maximum(np.ceil(self.size * part).astype(np.int64) - 1, 0)
+        found: Ints = np.where(self.size > 0, self.values[np.minimum(self.start + place, self.values.size - 1)], 0)
+        return found
+
+
 class Yardstick:
     """Measures runs of one recording; what they have in common is computed once."""
 
@@ -80,63 +159,69 @@ class Yardstick:
             counts &= absolute >= span.from_ms
         if span.to_ms is not None:
             counts &= absolute < span.to_ms
-        texts = [key_text(key) for key in recording.key]
-        known: dict[str, list[int]] = {}
-        places = recording.queue
-        self._parts: dict[tuple[int, str], Ints] = {}
-        for place in range(len(recording.queues)):
-            known.clear()
-            for number in np.flatnonzero(counts & (np.array(places) == place)).tolist():
-                known.setdefault(texts[number], []).append(number)
-            self._parts[place, ALL_KEYS] = np.array(sorted(n for part in known.values() for n in part), dtype=np.int64)
-            for text in sorted(known):
-                self._parts[place, text] = np.array(known[text], dtype=np.int64)
+        known: dict[Key, int] = {}
+        keys = np.array([known.setdefault(key, len(known)) for key in recording.key], dtype=np.int64)
+        places = np.array(recording.queue, dtype=np.int64)
+        self._groups = _Groups(len(recording.queues), places, keys, [key_text(key) for key in known], counts)
 
     def journalled(self) -> list[KeyMeasures]:
         """Measure the journal itself. It does not tell contention, nor which messages were left at its end."""
         holds = {name: getattr(self._recording, name) for name in HOLDS}
-        return list(self._measure(NEVER, self._recording.leased_ms, holds, np.zeros(0, dtype=np.int64), {}))
+        return self._measure(NEVER, self._recording.leased_ms, holds, np.zeros(0, dtype=np.int64), {})
 
     def measure(self, scenario: int, played: Played) -> list[KeyMeasures]:
         """Measure a run."""
         leased_ms, contended = (np.array(each, dtype=np.int64) for each in (played.leased_ms, played.contended))
         holds = {name: _spread(getattr(played, name), self._since.size) for name in HOLDS}
         fates = dict.fromkeys(played.missed, _MISSED) | dict.fromkeys(played.removed, _REMOVED)
-        return list(self._measure(scenario, leased_ms, holds, contended, fates))
+        return self._measure(scenario, leased_ms, holds, contended, fates)
+
+    def check(self, played: Played) -> list[KeyCheck]:
+        """Compare a run under the original settings with the journal.
+
+        The model goes on until nothing is left, the journal ends in the middle. So what the model leases later than
+        that is not compared.
+        """
+        modelled_ms = np.array(played.leased_ms, dtype=np.int64)
+        modelled_ms[modelled_ms > self._recording.last_ms] = NEVER
+        sides = [
+            self._groups.sorted(leased_ms - self._since, leased_ms != NEVER)
+            for leased_ms in (self._recording.leased_ms, modelled_ms)
+        ]
+        queues = self._recording.queues
+        columns = (sides[0].size.tolist(), *(side.at(0.99).tolist() for side in sides))
+        return [
+            KeyCheck(queue=queues[place], key=key, leased=leased, journal_p99_ms=told, model_p99_ms=found)
+            for (place, key), leased, told, found in zip(self._groups.names, *columns, strict=True)
+        ]
 
     def _measure(
         self, scenario: int, leased_ms: Ints, holds: Mapping[str, Ints], contended: Ints, fates: dict[int, int]
-    ) -> Iterator[KeyMeasures]:
-        wait = leased_ms - self._since
+    ) -> list[KeyMeasures]:
+        groups, is_leased = self._groups, leased_ms != NEVER
+        wait = np.where(is_leased, leased_ms - self._since, 0)
         spent = np.zeros(self._since.size, dtype=np.int64)
         np.add.at(spent, contended, self._cost[contended])
-        fate = _spread(fates, self._since.size)
-        for (place, key), parts in self._parts.items():
-            is_leased = leased_ms[parts] != NEVER
-            waits = np.sort(wait[parts][is_leased])
-            whole = int(spent[self._parts[place, ALL_KEYS]].sum())
-            missed = int(((fate[parts] == _MISSED) & ~is_leased).sum())
-            gone = int(((fate[parts] == _REMOVED) & ~is_leased).sum())
-            yield KeyMeasures(
-                scenario=scenario,
-                queue=self._recording.queues[place],
-                key=key,
-                messages=parts.size,
-                leased=int(waits.size),
-                misses=missed,
-                left=int(parts.size - waits.size) - missed - gone,
-                wait_p50_ms=_at(waits, 0.5),
-                wait_p99_ms=_at(waits, 0.99),
-                wait_max_ms=_at(waits, 1.0),
-                wait_mean_ms=float(waits.mean()) if waits.size else 0.0,
-                share=int(spent[parts].sum()) / whole if whole else 0.0,
-                **{name: int(held[parts].sum()) for name, held in holds.items()},
-            )
-
-
-def _at(waits: Ints, part: float) -> int:
-    """Return the least wait that so large a part of the waits does not exceed."""
-    return int(waits[max(0, -int(-waits.size * part // 1) - 1)]) if waits.size else 0
+        fate = np.where(is_leased, 0, _spread(fates, self._since.size))
+        waits, cost = groups.sorted(wait, is_leased), groups.total(spent)
+        missed, removed = (groups.total((fate == each).astype(np.int64)) for each in (_MISSED, _REMOVED))
+        columns = {
+            "messages": groups.sizes,
+            "leased": waits.size,
+            "misses": missed,
+            "left": groups.sizes - waits.size - missed - removed,
+            "wait_p50_ms": waits.at(0.5),
+            "wait_p99_ms": waits.at(0.99),
+            "wait_max_ms": waits.at(1.0),
+            "wait_mean_ms": groups.total(wait) / np.maximum(waits.size, 1),
+            "share": cost / np.maximum(cost[groups.of_queue], 1),
+            **{name: groups.total(held) for name, held in holds.items()},
+        }
+        queues, lists = self._recording.queues, [column.tolist() for column in columns.values()]
+        return [
+            KeyMeasures(scenario=scenario, queue=queues[place], key=key, **dict(zip(columns, row, strict=True)))
+            for (place, key), *row in zip(groups.names, *lists, strict=True)
+        ]
 
 
 def _spread(values: dict[int, int], size: int) -> Ints:

@@ -12,7 +12,7 @@ from fairlane.spark.whatif.recording import Recording
 BITS: Final = 26
 """A running attempt is one number: the instant at which it ends, above this many bits for the number of the lease."""
 USUAL, OTHERWISE, FORSAKEN = range(3)
-"""How an attempt goes: acknowledged at the estimated cost, in another way, or its lease expires, its consumer gone."""
+"""How an attempt goes: acknowledged at the estimated cost by a plain consumer, in another way, or its lease expires."""
 STEP: Final = 1 << 20
 """The distance between the places of two messages that came one after the other: space for those that come back."""
 
@@ -23,7 +23,7 @@ class ReplayedMessage(ScheduledItem):
     Attributes:
         queue: the number of its queue.
         at: the attempt that is next, or goes on.
-        hold: how long that lasts, in milliseconds above ``BITS``.
+        hold: how long that takes once it has begun, in milliseconds above ``BITS``.
         course: how that goes.
     """
 
@@ -52,10 +52,11 @@ class ReplayedMessage(ScheduledItem):
     def begin(self, recording: Recording, at: int) -> None:
         """Make an attempt the next."""
         self.at = at
-        self.hold = recording.hold_ms[at] << BITS
         end = recording.end[at]
-        is_usual = end == ACKED and not recording.settle[at]
+        is_usual = end == ACKED and not recording.settle[at] and recording.is_plain
         self.course = USUAL if is_usual else OTHERWISE if end < EXPIRED else FORSAKEN
+        # A lease ends with the work, which a consumer may begin later than the lease; or it expires.
+        self.hold = (recording.busy_ms if end < EXPIRED else recording.hold_ms)[at] << BITS
 
 
 @dataclass(slots=True)

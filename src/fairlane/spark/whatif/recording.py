@@ -1,8 +1,9 @@
 """A recording: the messages, attempts, changes and consumers of a group of queues, ready to be replayed.
 
 A *part* is one stay of a message in a queue, from its enqueue or redrive on. Parts are held in columns. Those that the
-loop of the simulation reads are plain lists, because reading an element of a list is what Python does fastest. Instants
-count from the first event, so that they stay small.
+loop of the simulation reads are lists, or arrays of the standard library where values differ from message to message:
+an element of NumPy's arrays is slow to read, and a list of large integers takes five times the memory of an array.
+Instants count from the first event, so that they stay small.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import pyarrow.compute as pc
 
 from fairlane.journal.records import AnyRecord
 from fairlane.model.message import Key
-from fairlane.spark.whatif.attempts import Leases, removals
+from fairlane.spark.whatif.attempts import Attempts, Leases, removals
+from fairlane.spark.whatif.consumers import ConsumerKind, consumers_of
 from fairlane.spark.whatif.files import CHANGE_KINDS, MESSAGE_KINDS, read_events
 from fairlane.spark.whatif.records import records_of
-from fairlane.spark.whatif.rows import NEVER, Flags, Ints, MessageRows, Parts
+from fairlane.spark.whatif.rows import NEVER, Ints, MessageRows, Parts, column_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +53,23 @@ class Recording:
         queues: the queues, by number.
         sequence: the first of the journal's sequences, which tells the partition it is of.
         first_ms: the instant that all others are counted from.
+        last_ms: when the journal ends.
         queue: of each part its queue; parts are in the order in which they came.
         at_ms: when each came.
         key, cost, priority, throttles, due_ms, deadline_ms, weight, cap: on which terms; weight 0 for none told.
         first: which attempt is each part's first; they follow on one another.
-        hold_ms: how long each attempt lasts.
-        busy_ms: for how long it takes a consumer's time: less than it lasts, where the lease ran out.
+        hold_ms: how long each lease lasts.
+        busy_ms: how long a consumer works under it: less than the lease lasts if it worked on other messages first, or
+            if the lease expired.
         end: how each ends.
         delay_ms: for how long the message then waits before it is due again.
         settle: true cost less estimate, for attempts that were acked.
         changes: what else happened.
-        slots: of each queue, since when how many leases consumers would hold at once.
+        consumers: of each queue, its consumers.
         leased_ms: when each part was first leased, as journalled; -1 for never.
         throttled_ms, capped_ms, paused_ms: how long it was held up before that, as journalled.
         tells: whether some message told a weight or a cap.
+        is_plain: whether each consumer is one lease.
         is_timed: whether time alone can change anything: by a throttle, a delay or a deadline.
         assumed: how many attempts were never seen to end, so that their length is their key's median.
         unknown: how many messages of each queue came before the journal begins; they are left out.
@@ -73,8 +78,9 @@ class Recording:
     queues: tuple[str, ...]
     sequence: int
     first_ms: int
+    last_ms: int
     queue: list[int]
-    at_ms: list[int]
+    at_ms: Sequence[int]
     key: list[Key]
     cost: list[int]
     priority: list[int]
@@ -83,19 +89,20 @@ class Recording:
     deadline_ms: list[int | None]
     weight: list[int]
     cap: list[int | None]
-    first: list[int]
-    hold_ms: list[int]
-    busy_ms: list[int]
+    first: Sequence[int]
+    hold_ms: Sequence[int]
+    busy_ms: Sequence[int]
     end: list[int]
     delay_ms: list[int]
     settle: list[int]
     changes: list[Change]
-    slots: list[list[tuple[int, int]]]
+    consumers: list[list[ConsumerKind]]
     leased_ms: Ints
     throttled_ms: Ints
     capped_ms: Ints
     paused_ms: Ints
     tells: bool
+    is_plain: bool
     is_timed: bool
     assumed: int
     unknown: list[int]
@@ -108,40 +115,57 @@ def record(files: Sequence[Path], queues: tuple[str, ...]) -> Recording:
 
 def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
     """Return the recording of a group of queues from events."""
-    is_change = pc.is_in(table["kind"], pa.array(CHANGE_KINDS))
-    first_ms = int(table["at_ms"][0].as_py()) if table.num_rows else 0
+    first_ms, last_ms = (int(table["at_ms"][at].as_py()) if table.num_rows else 0 for at in (0, -1))
+    sequence = int(table["sequence"][0].as_py()) if table.num_rows else 1
+    changed = table.filter(pc.is_in(table["kind"], pa.array(CHANGE_KINDS)))
     rows = MessageRows(table.filter(is_of_message(table)), queues, first_ms)
+    del table  # the rows have a copy of what they need
     parts = Parts(rows)
     leases = Leases(rows, parts)
     terms = rows.terms(parts.start)
-    attempts = leases.attempts(terms["key"])
-    changes = [*_changes(table.filter(is_change), first_ms, parts), *_removals(rows, parts)]
+    consumers, attempts = _work(rows, leases, terms, len(queues))
+    changes = [*_changes(changed, first_ms, parts), *_removals(rows, parts)]
     first = leases.first_of_parts()
     unknown = [np.unique(rows.number[parts.unknown & (rows.queue == at)]) for at in range(len(queues))]
     return Recording(
         queues=queues,
-        sequence=int(table["sequence"][0].as_py()) if table.num_rows else 1,
+        sequence=sequence,
         first_ms=first_ms,
+        last_ms=last_ms - first_ms,
         queue=rows.queue[parts.start].tolist(),
-        at_ms=rows.at_ms[parts.start].tolist(),
+        at_ms=column_of(rows.at_ms[parts.start]),
         **terms,
-        first=attempts.first.tolist(),
-        hold_ms=attempts.hold_ms.tolist(),
-        busy_ms=attempts.busy_ms.tolist(),
+        first=column_of(attempts.first),
+        hold_ms=column_of(attempts.hold_ms),
+        busy_ms=column_of(attempts.busy_ms),
         end=attempts.end.tolist(),
         delay_ms=attempts.delay_ms.tolist(),
         settle=attempts.settle.tolist(),
         changes=sorted(changes, key=lambda change: change.sequence),
-        slots=[slots_over_time(*leases.use_of(at, terms["throttles"])) for at in range(len(queues))],
+        consumers=consumers,
         leased_ms=np.where(first == NEVER, NEVER, rows.at_ms[first]),
         throttled_ms=np.where(first == NEVER, 0, rows.ints("throttled_ms")[first]),
         capped_ms=np.where(first == NEVER, 0, rows.ints("capped_ms")[first]),
         paused_ms=np.where(first == NEVER, 0, rows.ints("paused_ms")[first]),
         tells=any(terms["weight"]) or any(cap is not None for cap in terms["cap"]),
+        is_plain=all(kind.is_plain for kinds in consumers for kind in kinds),
         is_timed=any(terms["throttles"]) or bool(attempts.delay_ms.any()) or _has_instants(terms),
         assumed=attempts.assumed,
         unknown=[int(numbers.size) for numbers in unknown],
     )
+
+
+def _work(
+    rows: MessageRows, leases: Leases, terms: dict[str, list[Any]], queues: int
+) -> tuple[list[list[ConsumerKind]], Attempts]:
+    """Return the consumers of each queue, and all attempts with the work that each took of them."""
+    begin_ms, consumers = rows.at_ms[leases.row], []
+    for queue in range(queues):
+        places, log = leases.log_of(queue, terms["throttles"])
+        found = consumers_of(log)
+        begin_ms[places] = found.begin_ms
+        consumers.append(found.kinds)
+    return consumers, leases.attempts(terms["key"], begin_ms)
 
 
 def is_of_message(table: pa.Table) -> pa.ChunkedArray:
@@ -177,38 +201,3 @@ def _removals(rows: MessageRows, parts: Parts) -> list[Change]:
         )
         for row in removals(rows, parts)
     ]
-
-
-SPAN_MS = 10_000
-"""The length of the periods for which the number is estimated, in milliseconds."""
-
-
-def slots_over_time(at_ms: Ints, steps: Ints, shows: Flags, *, span_ms: int = SPAN_MS) -> list[tuple[int, int]]:
-    """Return pairs of an instant and the number of leases that consumers can hold from then on, as far as is known.
-
-    The journal does not tell whether a consumer was idle. But a message that waited although nothing held it back, and
-    was then leased, shows that until then no consumer was idle: the number of leases held at that instant is all that
-    the consumers hold. In a period without such a message there may have been more consumers than leases; the model
-    then keeps the last known number, or takes the number of leases if that is higher.
-
-    Args:
-        at_ms: when leases began and ended, in order.
-        steps: 1 for one that began, -1 for one that ended.
-        shows: which of them show that no consumer was idle.
-        span_ms: the length of the periods.
-    """
-    if not at_ms.size:
-        return [(0, 0)]
-    held = np.cumsum(steps)
-    span = at_ms // span_ms
-    peaks = np.zeros(int(span[-1]) + 1, dtype=np.int64)
-    np.maximum.at(peaks, span, held)
-    is_sure = np.zeros(peaks.size, dtype=np.bool_)
-    is_sure[span[shows]] = True
-    current = int(peaks[is_sure][0]) if is_sure.any() else int(peaks.max())
-    found: list[tuple[int, int]] = []
-    for at, (peak, sure) in enumerate(zip(peaks.tolist(), is_sure.tolist(), strict=True)):
-        current = peak if sure else max(current, peak)
-        if not found or found[-1][1] != current:
-            found.append((at * span_ms, current))
-    return found

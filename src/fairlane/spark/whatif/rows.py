@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -18,6 +20,7 @@ NEVER: Final = -1
 START, LEASE, ACK, RETURN, DEATH, REMOVAL = range(6)
 """The kinds of rows."""
 _CODES = {"leased": LEASE, "acked": ACK, "returned": RETURN, "dead": DEATH, "removed": REMOVAL}
+_TERMS = ["fairness_key", "cost", "priority", "throttles", "due_ms", "deadline_ms", "weight", "cap"]
 _JOINT = "\x1f"
 _NORMAL = PRIORITY_NAMES.index("normal")
 
@@ -27,29 +30,35 @@ class MessageRows:
 
     def __init__(self, table: pa.Table, queues: tuple[str, ...], first_ms: int) -> None:
         numbers = _numbers(table["message_id"])
-        order = np.lexsort((ints(table["sequence"]), numbers))
-        self._table = table.take(pa.array(order)).combine_chunks()
+        # The table stays in its own order, and only the columns that are needed are put in this one.
+        self._order: Ints = np.lexsort((ints(table["sequence"]), numbers))
+        self._table = table
         self.first_ms = first_ms
-        self.number = numbers[order]
-        kinds = self._table["kind"].to_pylist()
-        is_redrive = flags(pc.equal(self._table["kind"], "redriven"))
-        places = pc.index_in(self._table["queue"], pa.array(queues, pa.string()))
-        targets = pc.index_in(self._table["target"], pa.array(queues, pa.string()))
-        self.queue = np.where(is_redrive, ints(targets, NEVER), ints(places, NEVER))
-        self.code: Ints = np.array([_CODES.get(kind, START) for kind in kinds], dtype=np.int64)
+        self.number = numbers[self._order]
+        kind = ints(pc.index_in(table["kind"], pa.array(list(_CODES))), NEVER)[self._order]
+        self.code: Ints = np.array([*_CODES.values(), START], dtype=np.int64)[kind]  # -1 is the last: any other kind
+        places = ints(pc.index_in(table["queue"], pa.array(queues, pa.string())), NEVER)
+        targets = ints(pc.index_in(table["target"], pa.array(queues, pa.string())), NEVER)
+        is_redrive = flags(pc.equal(table["kind"], "redriven"))
+        self.queue = np.where(is_redrive, targets, places)[self._order]
         self.sequence = self.ints("sequence")
         self.at_ms = self.ints("at_ms") - first_ms
-        self.reason = self._table["reason"]
-        ended = pc.if_else(pc.equal(self._table["kind"], "dead"), self._table["ended"], self._table["reason"])
-        self.is_expired = flags(pc.equal(ended, "expiry"))
+        self.owner = _codes(table["owner"])[self._order]
+        is_dead = flags(pc.equal(table["kind"], "dead"))
+        expired = [flags(pc.equal(table[name], "expiry")) for name in ("ended", "reason")]
+        self.is_expired = np.where(is_dead, *expired)[self._order]
 
     def ints(self, name: str, nothing: int = 0) -> Ints:
         """Return a column of whole numbers."""
-        return ints(self._table[name], nothing)
+        return ints(self._table[name], nothing)[self._order]
+
+    def has_reason(self, reasons: list[str]) -> Flags:
+        """Return which rows have one of some reasons."""
+        return flags(pc.is_in(self._table["reason"], pa.array(reasons)))[self._order]
 
     def terms(self, rows: Ints) -> dict[str, list[Any]]:
         """Return the terms of some rows."""
-        table = self._table.take(pa.array(rows)).combine_chunks()
+        table = self._table.select(_TERMS).take(pa.array(self._order[rows])).combine_chunks()
         priorities = pc.fill_null(pc.index_in(table["priority"], pa.array(PRIORITY_NAMES)), _NORMAL)
         return {
             "key": _paths(table["fairness_key"], key_of),
@@ -93,10 +102,23 @@ def _numbers(ids: pa.ChunkedArray) -> Ints:
     return np.frombuffer(bytes.fromhex(data.decode()), dtype=">u8").astype(np.int64)
 
 
-def ints(column: pa.ChunkedArray, nothing: int = 0) -> Ints:
+def _codes(column: pa.ChunkedArray) -> Ints:
+    """Return a number for each text; -1 for null."""
+    array = column.combine_chunks()
+    array = array if isinstance(array, pa.Array) else pa.concat_arrays(array.chunks)
+    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    return ints(coded.indices, NEVER)
+
+
+def ints(column: pa.ChunkedArray | pa.Array, nothing: int = 0) -> Ints:
     """Return a column of whole numbers."""
     filled: Ints = pc.fill_null(column, nothing).to_numpy(zero_copy_only=False).astype(np.int64)
     return filled
+
+
+def column_of(values: Ints) -> Sequence[int]:
+    """Return whole numbers as a column that gives plain integers, and takes a fifth of a list of them."""
+    return array("q", np.ascontiguousarray(values, dtype=np.int64).tobytes())
 
 
 def flags(column: pa.ChunkedArray) -> Flags:

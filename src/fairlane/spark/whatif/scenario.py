@@ -1,11 +1,10 @@
-"""Scenarios: the settings that a replay changes, for the whole time. Read from a file, and varied by sweeps."""
+"""Scenarios: the settings that a replay changes, for the whole time. Read from a file."""
 
 from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,11 @@ from fairlane.core.ledger import Ledger
 from fairlane.errors import CandidateInvalid, FairlaneError
 from fairlane.journal.records import AnyRecord, ConfigSet, QueuePaused, QueueSet
 from fairlane.model.message import key_text
-from fairlane.model.partitions import queue_of
 from fairlane.model.policy import QueuePolicy, policy_from
+from fairlane.spark.whatif.load import Load
 from fairlane.verbs.config import SetConfig
 
 ORIGINAL = "original"
-SAME = "same"
-SCENARIOS_MAX = 4_096
 REPLAYED = ("weights", "caps", "quantum", "strict_priority")
 """The fields of a queue policy that can be tried on a journal."""
 _FIELDS = QueuePolicy.__struct_fields__
@@ -50,12 +47,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         config: config values that hold all the time; None for one that is not set.
         fields: fields of queue policies that hold all the time, by queue.
         paused: keys that are paused, or with False not paused, all the time, by queue.
+        load: other consumers, arrivals and service times, by queue.
     """
 
     name: str
     config: dict[str, str | None] = {}
     fields: dict[str, dict[str, Any]] = {}
     paused: dict[str, dict[str, bool]] = {}
+    load: dict[str, Load] = {}
 
     def adjusted(self, record: AnyRecord) -> AnyRecord | None:
         """Return a record as it would be under the scenario; None for one that sets what the scenario sets."""
@@ -77,7 +76,15 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         paused = {queue: dict(told) for queue, told in self.paused.items()}
         for queue, keys in other.paused.items():
             paused[queue] = paused.get(queue, {}) | keys
-        return Scenario(name=name, config=self.config | other.config, fields=fields, paused=paused)
+        load = dict(self.load)
+        for queue, each in other.load.items():
+            load[queue] = load.get(queue, Load()).with_others(each)
+        return Scenario(name=name, config=self.config | other.config, fields=fields, paused=paused, load=load)
+
+    @property
+    def changes(self) -> int:
+        """How many settings differ, loads included."""
+        return len(self.config) + len(self.fields) + len(self.paused) + len(self.load)
 
 
 def read_candidate(path: Path, queues: Sequence[str], policies: Mapping[str, QueuePolicy]) -> Scenario:
@@ -156,81 +163,3 @@ def check(scenario: Scenario, policies: Mapping[str, QueuePolicy]) -> None:
     refusal = decide(Ledger(), SetConfig(values=scenario.config), 0).outcome
     if isinstance(refusal, FairlaneError):
         raise CandidateInvalid(f"{scenario.name}: {refusal.cause}")
-
-
-# ------------------------------------------------------------------------------------------------------------- sweeps
-
-
-def sweep(
-    base: Scenario, sweeps: Iterable[str], queues: Sequence[str], policies: Mapping[str, QueuePolicy]
-) -> list[Scenario]:
-    """Return a candidate in all combinations of what sweeps say: each is a setting and its values.
-
-    Such as ``weight:acme=1,2,5``, ``cap:acme=10,none``, ``rate:api=5,10``, ``burst:api=20``, ``quantum=1,4``,
-    ``strict_priority=true,false`` or ``pause:acme=true,false``. The value ``none`` sets nothing, where something may be
-    unset, and ``same`` leaves it as it was. Raises CandidateInvalid if one can't be understood, or they are too many.
-    """
-    axes = [_axis(text, queues) for text in sweeps]
-    total = 1
-    for axis in axes:
-        total *= len(axis)
-    if total > SCENARIOS_MAX:
-        raise CandidateInvalid(f"The sweeps have {total} combinations; at most {SCENARIOS_MAX} are allowed.")
-    found = []
-    for combination in product(*axes):
-        scenario = base
-        names = [] if base.name == ORIGINAL else [base.name]
-        for step in combination:
-            names += [step.name] if step.name else []
-            scenario = scenario.with_others(step, ", ".join(names) or base.name)
-        check(scenario, policies)
-        found.append(scenario)
-    return found
-
-
-def _axis(text: str, queues: Sequence[str]) -> list[Scenario]:
-    setting, equals, values = text.partition("=")
-    listed = [value.strip() for value in values.split(",")]
-    if not equals or not setting or not all(listed):
-        raise CandidateInvalid(
-            f"Invalid sweep {text!r:.100}. Write a setting and its values, such as weight:acme=1,2,5."
-        )
-    return [setting_of(setting.strip(), value, queues) for value in listed]
-
-
-def setting_of(setting: str, value: str, queues: Sequence[str]) -> Scenario:
-    """Return one setting as a scenario of its own.
-
-    Raises:
-        CandidateInvalid: there is no such setting, or it can't have this value.
-    """
-    name = f"{setting}={value}"
-    if value == SAME:
-        setting_of(setting, "1" if setting == "quantum" else "true", queues)  # there must be such a setting
-        return Scenario(name="")
-    kind, _, subject = setting.partition(":")
-    told = None if value == "none" else value
-    if kind in ("weight", "cap") and subject:
-        return Scenario(name=name, config={f"{kind}:{queue_of(queue)}:{subject}": told for queue in queues})
-    if kind in ("rate", "burst") and subject:
-        return Scenario(name=name, config={f"throttle:{subject}:{kind}": told})
-    if kind == "pause" and subject:
-        return Scenario(name=name, paused={queue: {subject: _truth(name, value)} for queue in queues})
-    if setting == "quantum":
-        return Scenario(name=name, fields={queue: {"quantum": _whole(name, value)} for queue in queues})
-    if setting == "strict_priority":
-        return Scenario(name=name, fields={queue: {"strict_priority": _truth(name, value)} for queue in queues})
-    known = "weight:KEY, cap:KEY, rate:THROTTLE, burst:THROTTLE, quantum, strict_priority and pause:KEY"
-    raise CandidateInvalid(f"Unknown setting {setting!r:.100}. Settings: {known}.")
-
-
-def _truth(name: str, value: str) -> bool:
-    if value not in ("true", "false"):
-        raise CandidateInvalid(f"{name}: the value must be true or false.")
-    return value == "true"
-
-
-def _whole(name: str, value: str) -> int:
-    if not value.isdecimal():
-        raise CandidateInvalid(f"{name}: the value must be a whole number.")
-    return int(value)

@@ -1,9 +1,9 @@
 """A simulation: a recording replayed under a scenario, on virtual time, with modelled consumers.
 
 Messages arrive when they did. The replayed queues (``queues.py``), which are the broker's own scheduler, decide which
-is next. Consumers hold as many leases at once as the recording's slots say, and take the next message immediately; each
-attempt lasts as long as it did in the journal, and ends as it did there. The consumer of an expired lease works for as
-long as the next attempt took; then another takes its place.
+is next. Here each consumer has one lease at a time, and takes the next message immediately; ``fleet.py`` has consumers
+that hold several. Each attempt takes a consumer as long as it did in the journal, and ends as it did there. The
+consumer of an expired lease works for as long as the next attempt took; then another takes its place.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from fairlane.journal.records import Opened
 from fairlane.spark.whatif.attempts import ACKED, EXPIRED, RETURNED
 from fairlane.spark.whatif.messages import BITS, FORSAKEN, STEP, Played, ReplayedMessage
+from fairlane.spark.whatif.presence import total_of
 from fairlane.spark.whatif.queues import LATER, ReplayedQueue, ReplayedQueues
 from fairlane.spark.whatif.recording import Recording
 from fairlane.spark.whatif.rows import NEVER, Ints
@@ -46,8 +47,8 @@ class Player:
         self._come = 0
         self._changed = 0
         self._queues = ReplayedQueues(recording.sequence, scenario, self._leased)
-        for name, slots in zip(recording.queues, recording.slots, strict=True):
-            self._queues.add(name, slots)
+        for name, kinds in zip(recording.queues, recording.consumers, strict=True):
+            self._queues.add(name, total_of([kind.counts for kind in kinds]))
 
     def _leased(self) -> list[ReplayedMessage]:
         return [self._leases[entry & _MASK] for entry in sorted(self._running)]
@@ -106,7 +107,7 @@ class Player:
                     else:
                         place.free += 1
             while gone and gone[0][0] <= now_ms:
-                places[heappop(gone)[1]].free += 1
+                self._back(heappop(gone)[1], now_ms)
             for place in places:
                 serve(place, now_ms)
             # At a queue that is alone time passes with whatever comes or ends; within a millisecond nothing is earlier.
@@ -165,18 +166,26 @@ class Player:
             wake_ms = place.kernel.next_event_at() if len(place.kernel) else None
             place.wake_ms = LATER if wake_ms is None else max(wake_ms, now_ms + 1)
 
+    def _back(self, number: int, _now_ms: int) -> None:
+        """Replace a consumer that is gone."""
+        self._queues.all[number].free += 1
+
     def _lease(self, place: ReplayedQueue, taken: list[ReplayedMessage], now_ms: int) -> None:
         """Start the attempts of leased messages."""
-        running, leases = self._running, self._leases
-        self._hand_outs.append((now_ms, len(taken)))
+        running = self._running
         place.free -= len(taken)
-        entry = now_ms << BITS | len(leases)
-        leases += taken
+        entry = now_ms << BITS | len(self._leases)
         for part in taken:
             if part.course == FORSAKEN:
                 heappush(self._gone, (now_ms + self._recording.busy_ms[part.at], part.queue))
             heappush(running, entry + part.hold)
             entry += 1
+        self._note_lease(place, taken, now_ms)
+
+    def _note_lease(self, place: ReplayedQueue, taken: list[ReplayedMessage], now_ms: int) -> None:
+        """Remember leases, and what held their messages up."""
+        self._hand_outs.append((now_ms, len(taken)))
+        self._leases += taken
         if place.queue.pauses:
             self._note_pauses(place, taken, now_ms)
         holdups = place.kernel.holdups()
@@ -200,7 +209,8 @@ class Player:
         if end < EXPIRED:
             place.free += 1
         if end == ACKED:
-            place.kernel.settle(part.key, recording.settle[at], part.priority)
+            if recording.settle[at]:  # without a difference a broker leaves the key where it is
+                place.kernel.settle(part.key, recording.settle[at], part.priority)
         elif end in (RETURNED, EXPIRED):
             self._return(place, part, recording.delay_ms[at], now_ms)
 
@@ -245,8 +255,3 @@ class Player:
         at_ms, counts = np.array(self._hand_outs, dtype=np.int64).reshape(-1, 2).T
         first[numbers[::-1]] = np.repeat(at_ms, counts)[::-1]  # of several the last assignment stays: that of the first
         return first
-
-
-def play(recording: Recording, scenario: Scenario, items: list[ReplayedMessage]) -> Played:
-    """Play a recording under a scenario, with items that no other run uses meanwhile."""
-    return Player(recording, scenario, items).play()

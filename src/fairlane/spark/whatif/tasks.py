@@ -1,23 +1,21 @@
-"""Runs of scenarios on groups of queues, cut into tasks, and distributed over the tasks of a Spark job."""
+"""Runs of scenarios on groups of queues, cut into tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import msgspec
-import pyarrow as pa
+import numpy as np
 
-from fairlane.spark.whatif.measures import KeyMeasures, MeasuredPeriod, Yardstick
+from fairlane.spark.whatif.consumers import ConsumerKind
+from fairlane.spark.whatif.fleet import play
+from fairlane.spark.whatif.load import loaded
+from fairlane.spark.whatif.measures import KeyCheck, KeyMeasures, MeasuredPeriod, Yardstick
 from fairlane.spark.whatif.messages import messages_of
 from fairlane.spark.whatif.recording import Recording, record
 from fairlane.spark.whatif.scenario import Scenario
-from fairlane.spark.whatif.simulation import play
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 ORIGINAL_AT: Final = 0
 """The number of the scenario that changes nothing."""
@@ -29,21 +27,37 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         unknown: messages by queue that were enqueued before the journal begins, and are left out.
         assumed: attempts without an end in the journal, which get the median length of their key.
-        slots: by queue, pairs of an instant and the number of leases that consumers hold from then on.
+        consumers: by queue, the consumers that the model has.
+        rate_per_consumer: by queue, how many messages a second one consumer works off when it never waits.
     """
 
     unknown: dict[str, int]
     assumed: int
-    slots: dict[str, list[tuple[int, int]]]
+    consumers: dict[str, list[ConsumerKind]]
+    rate_per_consumer: dict[str, float] = {}
 
 
 class RunPlan(msgspec.Struct, frozen=True):
-    """What to run, in a form that can be sent to a Spark task."""
+    """What to run, in a form that can be sent to a Spark task.
+
+    Attributes:
+        begin: the number of the first scenario to run; those before it have been run.
+    """
 
     files: list[str]
     groups: list[tuple[str, ...]]
     scenarios: list[Scenario]
     span: MeasuredPeriod | None = None
+    begin: int = 0
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the scenarios to run."""
+        return range(self.begin, len(self.scenarios))
+
+    def name_of(self, group: int) -> bytes:
+        """Return what tells the journal of a group from others."""
+        return msgspec.msgpack.encode((self.files, self.groups[group], self.span))
 
 
 class RunTask(msgspec.Struct, frozen=True):
@@ -54,105 +68,100 @@ class RunTask(msgspec.Struct, frozen=True):
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """The results of a task."""
+    """The results of a task.
+
+    Attributes:
+        checks: how the model compares with the journal; empty unless the task ran the original settings.
+    """
 
     group: int
     measures: list[KeyMeasures]
     notes: Notes
+    checks: list[KeyCheck] = []
 
 
-def run_tasks(work: RunPlan, tasks: Iterable[RunTask]) -> Iterator[RunOutcome]:
-    """Run tasks. The journal of a group is read once for consecutive tasks."""
-    current, loaded = -1, None
+def run_tasks(
+    work: RunPlan, tasks: Iterable[RunTask], *, kept: dict[bytes, LoadedGroup] | None = None
+) -> Iterator[RunOutcome]:
+    """Run tasks. The journal of a group is read once for consecutive tasks.
+
+    Args:
+        work: what to run.
+        tasks: which part of it.
+        kept: the group that was loaded last, for the next call; at most one, since it may take all the memory there is.
+    """
+    known = {} if kept is None else kept
     for task in tasks:
-        if loaded is None or task.group != current:
-            loaded = _Loaded(work, task.group)
-            current = task.group
-        yield loaded.run(task)
+        name = work.name_of(task.group)
+        if name not in known:
+            known.clear()
+            known[name] = LoadedGroup(work, task.group)
+        yield known[name].run(work, task)
 
 
-class _Loaded:
+class LoadedGroup:
     """A group of queues in memory, with the items that one run after the other uses."""
 
     def __init__(self, work: RunPlan, group: int) -> None:
-        self._work = work
         self._recording = record([Path(path) for path in work.files], tuple(work.groups[group]))
         self._items = messages_of(self._recording)
-        self._yardstick = Yardstick(self._recording, work.span or MeasuredPeriod())
+        self._span = work.span or MeasuredPeriod()
+        self._yardstick = Yardstick(self._recording, self._span)
 
-    def run(self, task: RunTask) -> RunOutcome:
-        measures = []
+    def run(self, work: RunPlan, task: RunTask) -> RunOutcome:
+        """Run scenarios, and measure them."""
+        measures: list[KeyMeasures] = []
+        checks: list[KeyCheck] = []
         for at in task.scenarios:
-            measures += self._yardstick.measure(at, play(self._recording, self._work.scenarios[at], self._items))
-        if ORIGINAL_AT in task.scenarios:
-            measures += self._yardstick.journalled()
-        return RunOutcome(task.group, measures, _notes(self._recording))
+            scenario = work.scenarios[at]
+            if scenario.load:
+                measures += self._run_loaded(at, scenario)
+                continue
+            played = play(self._recording, scenario, self._items)
+            measures += self._yardstick.measure(at, played)
+            if at == ORIGINAL_AT:
+                measures += self._yardstick.journalled()
+                checks = self._yardstick.check(played)
+        return RunOutcome(task.group, measures, _notes(self._recording), checks)
+
+    def _run_loaded(self, at: int, scenario: Scenario) -> list[KeyMeasures]:
+        """Run a scenario with another load, which has messages of its own."""
+        recording = loaded(self._recording, scenario.load)
+        items = messages_of(recording)
+        return Yardstick(recording, self._span).measure(at, play(recording, scenario, items))
 
 
 def _notes(recording: Recording) -> Notes:
     unknown = {name: count for name, count in zip(recording.queues, recording.unknown, strict=True) if count}
-    slots = dict(zip(recording.queues, recording.slots, strict=True))
-    return Notes(unknown=unknown, assumed=recording.assumed, slots=slots)
+    consumers = dict(zip(recording.queues, recording.consumers, strict=True))
+    rates = {name: _rate(recording, place) for place, name in enumerate(recording.queues)}
+    return Notes(unknown=unknown, assumed=recording.assumed, consumers=consumers, rate_per_consumer=rates)
 
 
-def run_in_spark(
-    spark: SparkSession,
-    work: RunPlan,
-    *,
-    sizes: Sequence[int],
-    tasks: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[RunOutcome]:
-    """Run all scenarios on all groups. The files must be where executors find them under the same names.
-
-    A task gets the numbers of its group and scenarios, reads the group's Parquet files itself, once, and returns a few
-    rows. Nothing is shuffled, so one busy queue under many policies is as parallel as many queues.
-
-    Args:
-        spark: where to run.
-        work: what to run.
-        sizes: how many messages each group has.
-        tasks: how many tasks to run it in; as many as Spark runs at once, unless told otherwise.
-        progress: called with how many runs are done, and how many there are.
-    """
-    into = tasks or spark.sparkContext.defaultParallelism
-    parts = split(sizes, scenarios=len(work.scenarios), into=into)
-    told = msgspec.msgpack.encode(work)
-    plan = msgspec.msgpack.encode(parts)
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        known = msgspec.msgpack.decode(told, type=RunPlan)
-        tasks = msgspec.msgpack.decode(plan, type=list[list[RunTask]])
-        for batch in batches:
-            for part in batch.column("id").to_pylist():
-                outcomes = [msgspec.msgpack.encode(outcome) for outcome in run_tasks(known, tasks[part])]
-                yield pa.RecordBatch.from_arrays([pa.array(outcomes, pa.binary())], names=["outcome"])
-
-    frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, "outcome binary")
-    total = sum(len(task.scenarios) for part in parts for task in part)
-    outcomes: list[RunOutcome] = []
-    done = 0
-    if progress is not None:
-        progress(0, total)
-    for row in frame.collect():
-        outcome = msgspec.msgpack.decode(bytes(row.outcome), type=RunOutcome)
-        outcomes.append(outcome)
-        done += len({one.scenario for one in outcome.measures if one.scenario >= 0})
-    if progress is not None:
-        progress(done, total)
-    return outcomes
+def _rate(recording: Recording, place: int) -> float:
+    """Return how many messages a second one consumer of a queue works off, retries included; 0 if nothing tells."""
+    first = np.array(recording.first, dtype=np.int64)
+    attempts = np.diff(np.append(first, len(recording.busy_ms)))
+    is_here = np.array(recording.queue, dtype=np.int64) == place
+    busy_ms = int(np.array(recording.busy_ms, dtype=np.int64)[np.repeat(is_here, attempts)].sum())
+    kinds = recording.consumers[place]
+    count = sum(kind.most for kind in kinds)
+    if not busy_ms or not count:
+        return 0.0
+    works = sum(kind.works * kind.most for kind in kinds) / count
+    return 1000 * works * int(is_here.sum()) / busy_ms
 
 
-def split(sizes: Sequence[int], *, scenarios: int, into: int) -> list[list[RunTask]]:
+def split(sizes: Sequence[int], *, numbers: Sequence[int], into: int) -> list[list[RunTask]]:
     """Return all runs in parts of about equal work, each part with few groups.
 
     Args:
         sizes: how many messages each group has.
-        scenarios: how many scenarios are run on each.
+        numbers: the numbers of the scenarios that are run on each.
         into: how many parts there should be.
     """
-    runs = [(group, at) for group in range(len(sizes)) for at in range(scenarios)]
-    whole = sum(max(1, size) for size in sizes) * scenarios
+    runs = [(group, at) for group in range(len(sizes)) for at in numbers]
+    whole = sum(max(1, size) for size in sizes) * len(numbers)
     parts: list[dict[int, list[int]]] = [{} for _ in range(max(1, min(into, len(runs))))]
     done = 0
     for group, at in runs:
