@@ -99,7 +99,7 @@ def run(arguments: list[str], place: Path) -> None:
 
     def interrupt() -> None:
         try:
-            until(lambda: read_manifest(tables) not in (None, before), seconds=PATIENCE_S)
+            until(lambda: read_manifest(tables) not in (None, before))
         finally:
             signal.pthread_kill(main, signal.SIGINT)
 

@@ -98,21 +98,21 @@ def test_a_follower_outlives_its_server_and_itself(tmp_path: Path) -> None:
     with serving(tmp_path / "data", "--port", str(free_port())) as server:
         with following(server, tables) as follower:
             enqueue(server, 10)
-            until(lambda: has_events(tables, 10), seconds=PATIENCE_S)
+            until(lambda: has_events(tables, 10))
             server.kill()
-            until(lambda: follower.has_said("Attempt 2 failed"), seconds=PATIENCE_S)
+            until(lambda: follower.has_said("Attempt 2 failed"))
             assert 'fairlane_pipeline_last_error_timestamp_seconds{code="disconnected"}' in follower.metrics()
             server.start()
             enqueue(server, 10)
-            until(lambda: has_events(tables, 20), seconds=PATIENCE_S)
-            until(lambda: follower.has_said("A run succeeded after"), seconds=PATIENCE_S)
+            until(lambda: has_events(tables, 20))
+            until(lambda: follower.has_said("A run succeeded after"))
             assert re.search(r"^fairlane_pipeline_failures 0$", follower.metrics(), re.MULTILINE)
-            until(lambda: follower.has_said("The tables are up to date"), seconds=PATIENCE_S)
+            until(lambda: follower.has_said("The tables are up to date"))
             follower.end(signal.SIGKILL)
         server.kill()
         with following(server, tables) as follower:  # it starts before the server does
-            until(lambda: follower.has_said("Attempt 1 failed"), seconds=PATIENCE_S)
+            until(lambda: follower.has_said("Attempt 1 failed"))
             server.start()
             enqueue(server, 10)
-            until(lambda: has_events(tables, 30), seconds=PATIENCE_S)
+            until(lambda: has_events(tables, 30))
             assert follower.end(signal.SIGTERM) == INTERRUPTED
