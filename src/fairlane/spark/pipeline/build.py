@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from functools import partial
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fairlane.spark.caching import cached
 from fairlane.spark.tables.attempts import attempt_rows, attempts
 from fairlane.spark.tables.dead_letters import dead_letters
 from fairlane.spark.tables.events import carried, open_messages, settings_of
@@ -52,22 +52,18 @@ def build(
         ended: the journals that others took the place of, and when each ended.
         groups: the group of each journal.
     """
-    settings = settings_of(events).persist(StorageLevel.MEMORY_AND_DISK)
-    settings.count()  # Spark now knows their size, so it broadcasts them where they are joined if they are few
-    tried = attempts(events, settings=settings, ended=ended).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        plain = (tenant_usage, latency, throttle_waits, sla, dead_letters)
-        steps: list[Callable[[], object]] = [
-            lambda: write("attempts", attempt_rows(tried, newest_day=newest_day)),
-            lambda: write("messages", messages(tried, newest_day=newest_day, groups=groups)),
-            lambda: _make_fairness(events, settings, tried, span, write),
-            lambda: _carry(events, tried, carry, write),
-            *[partial(_write_plain, table, tried, write) for table in plain],
-        ]
-        run_together(events.sparkSession, steps)
-    finally:
-        tried.unpersist()
-        settings.unpersist()
+    with cached(settings_of(events)) as settings:
+        settings.count()  # Spark now knows their size, so it broadcasts them where they are joined if they are few
+        with cached(attempts(events, settings=settings, ended=ended)) as tried:
+            plain = (tenant_usage, latency, throttle_waits, sla, dead_letters)
+            steps: list[Callable[[], object]] = [
+                lambda: write("attempts", attempt_rows(tried, newest_day=newest_day)),
+                lambda: write("messages", messages(tried, newest_day=newest_day, groups=groups)),
+                lambda: _make_fairness(events, settings, tried, span, write),
+                lambda: _carry(events, tried, carry, write),
+                *[partial(_write_plain, table, tried, write) for table in plain],
+            ]
+            run_together(events.sparkSession, steps)
 
 
 def _write_plain(table: Callable[[DataFrame], DataFrame], tried: DataFrame, write: Write) -> None:
@@ -76,24 +72,19 @@ def _write_plain(table: Callable[[DataFrame], DataFrame], tried: DataFrame, writ
 
 def _carry(events: DataFrame, tried: DataFrame, days: Sequence[date], write: Write) -> None:
     """Write what days carry over. Usually few messages are open, so events need not be shuffled."""
-    still_open = open_messages(tried, days=days).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    with cached(open_messages(tried, days=days)) as still_open:
         found = F.broadcast(still_open) if still_open.count() <= BROADCAST_MAX else still_open
         write(CARRIED, carried(events, found, days=days).drop("day").withColumnRenamed("carried_on", "day"))
-    finally:
-        still_open.unpersist()
 
 
 def _make_fairness(events: DataFrame, settings: DataFrame, tried: DataFrame, span: Days, write: Write) -> None:
     """Build the fairness tables."""
-    waits = pieces(tried, settings, span).persist(StorageLevel.MEMORY_AND_DISK)
-    worked = runs(waits, events, settings, span).persist(StorageLevel.MEMORY_AND_DISK)
-    entered = entries(worked).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    with (
+        cached(pieces(tried, settings, span)) as waits,
+        cached(runs(waits, events, settings, span)) as worked,
+        cached(entries(worked)) as entered,
+    ):
         starving = write("starvation", starvation(waits, span))
         write("fairness_keys", fairness_keys(worked, entered, starving))
         write("fairness", fairness(worked, entered, starving, span))
         write("noisy_neighbours", noisy_neighbours(worked))
-    finally:
-        for frame in (entered, worked, waits):
-            frame.unpersist()
