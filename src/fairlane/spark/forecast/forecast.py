@@ -262,7 +262,7 @@ def _advised(
     now: int,
 ) -> QueueForecast:
     hours = [
-        msgspec.structs.replace(hour, values=here, consumers=normal, consumers_high=high)
+        msgspec.structs.replace(hour, values=here, consumers=normal, consumers_high=_at_least(normal, high))
         for hour, here, normal, high in zip(found.hours, values, *numbers, strict=True)
     ]
     needed = [hour.consumers for hour in hours]
@@ -273,6 +273,11 @@ def _advised(
         consumers=None if None in needed else max((number or 0 for number in needed), default=0),
         breaks=_breaks(targets, hours),
     )
+
+
+def _at_least(normal: int | None, high: int | None) -> int | None:
+    """Return the number for more arrivals: those that are repeated may come at better instants, which is luck."""
+    return None if normal is None or high is None else max(normal, high)
 
 
 def _breaks(targets: Sequence[Target], hours: Sequence[ForecastHour]) -> list[TargetBreak]:

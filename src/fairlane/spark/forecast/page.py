@@ -23,7 +23,8 @@ except ImportError as error:
     raise ImportError("Plots need the package plotly: install fairlane[report].") from error
 
 TENANTS_SHOWN = 20
-_ACTUAL, _EXPECTED, _BAND, _BAD, _GOOD = "#8a94a0", "#2a5d9c", "rgba(42,93,156,0.18)", "#e45756", "#54a24b"
+_ACTUAL, _EXPECTED, _BAD, _GOOD = "#8a94a0", "#2a5d9c", "#e45756", "#54a24b"
+_BAND, _HIGH = "rgba(42,93,156,0.18)", "#7fa6d6"
 
 
 def page_of(found: Sequence[QueueForecast], *, title: str = "Forecast") -> str:
@@ -168,7 +169,7 @@ def _waits_plot(found: QueueForecast, place: int) -> str:
 def _consumers_plot(found: QueueForecast) -> str:
     times = [_time(hour.at_ms) for hour in found.hours]
     figure = go.Figure()
-    lines = (("if high", "consumers_high", _BAND, "dot"), ("needed", "consumers", _EXPECTED, "solid"))
+    lines = (("if high", "consumers_high", _HIGH, "dot"), ("needed", "consumers", _EXPECTED, "solid"))
     for name, field, colour, dash in lines:
         values = [getattr(hour, field) for hour in found.hours]
         figure.add_scatter(name=name, x=times, y=values, line={"shape": "hv", "color": colour, "dash": dash})

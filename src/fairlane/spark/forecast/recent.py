@@ -22,9 +22,9 @@ from fairlane.spark.forecast.history import DAY_HOURS, HOUR_MS, History, day_of_
 from fairlane.spark.whatif.files import COLUMNS_READ, as_read, selected
 from fairlane.spark.whatif.recording import Recording, recording_of
 
-EVENTS_MAX: Final = 2_000_000
+EVENTS_MAX: Final = 500_000
 """Days are added to the recent traffic as long as all events of them are about this many."""
-DAYS_MAX: Final = 7
+DAYS_MAX: Final = 3
 _EVENTS = "events"
 _CARRIED = ".carried"
 _SETTINGS = ("queue_set", "queue_removed", "queue_paused", "config_set")
