@@ -31,13 +31,13 @@ def write(
     write_table(folder, table, pa.Table.from_pylist([dict(row) | values for row in rows]), tuple(values))
 
 
-def write_table(folder: Path, table: str, rows: pa.Table, partitions: tuple[str, ...]) -> None:
-    """Write rows of a table, in order of its partitions, and commit them."""
+def write_table(folder: Path, table: str, found: pa.Table, partitions: tuple[str, ...]) -> None:
+    """Write rows of a table, and commit them."""
     lakehouse = Lakehouse(parse_address(folder))
-    shape = shape_of(table, "", rows.schema, partitions)
+    shape = shape_of(table, "", found.schema, partitions)
     state = lakehouse.load(TablesState) or TablesState()
     writer = TableWriter(lakehouse.storage, lakehouse.place(shape), lakehouse.attempt(), shape.partitions)
-    files = tuple(writer.write(rows.to_batches(), "0"))
+    files = tuple(writer.write(found.to_batches(), "0"))
     lakehouse.commit(state, {table: shape}, {table: TableChange(adds=files)})
 
 
