@@ -1,4 +1,4 @@
-"""Staffing: which waits expected traffic has with so many consumers, and how many it needs in each hour.
+"""Staffing: the waits of expected traffic with a number of consumers, and the number that each hour needs.
 
 With a fixed number of consumers all hours are played in one run, because the backlog of an hour burdens the next. The
 number that an hour needs is searched on that hour by itself, beginning with that of the hour before; then all hours are
@@ -40,7 +40,7 @@ class Simulator:
         self._targets = targets
 
     def kinds(self, number: int) -> list[ConsumerKind]:
-        """Return so many consumers, of the kinds that there were."""
+        """Return a number of consumers, of the kinds that there were."""
         return staffed(self._kinds, Load(consumers=number), self._last_ms)
 
     def play(self, traffic: ExpectedTraffic, first_hour: int, numbers: Sequence[int]) -> list[Values]:

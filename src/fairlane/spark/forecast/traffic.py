@@ -87,7 +87,7 @@ class TrafficPattern:
         self._of_hour = _newest(tenant * DAY_HOURS + hour % DAY_HOURS, hour)
 
     def traffic(self, numbers: Ints, first_hour: int) -> ExpectedTraffic:
-        """Return messages: so many of each tenant (rows) in each hour (columns)."""
+        """Return messages, in the numbers of each tenant (rows) and hour (columns)."""
         parts: list[tuple[Ints, Ints, Ints]] = []
         for at in range(numbers.shape[1]):
             chosen = [self._hour(tenant, at, int(numbers[tenant, at]), first_hour) for tenant in _any(numbers[:, at])]
