@@ -28,11 +28,11 @@ def write(
 ) -> None:
     """Write the rows of one day of a table, and commit them."""
     values: dict[str, Any] = ({} if is_open is None else {"is_open": is_open}) | {"day": date.fromisoformat(day)}
-    write_rows(folder, table, pa.Table.from_pylist([dict(row) | values for row in rows]), tuple(values))
+    write_table(folder, table, pa.Table.from_pylist([dict(row) | values for row in rows]), tuple(values))
 
 
-def write_rows(folder: Path, table: str, found: pa.Table, partitions: Sequence[str] = ("day",)) -> None:
-    """Write rows of a table that has its partition columns, and commit them."""
+def write_table(folder: Path, table: str, found: pa.Table, partitions: tuple[str, ...]) -> None:
+    """Write rows of a table, and commit them."""
     lakehouse = Lakehouse(parse_address(folder))
     shape = shape_of(table, "", found.schema, partitions)
     state = lakehouse.load(TablesState) or TablesState()

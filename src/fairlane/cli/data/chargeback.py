@@ -34,7 +34,7 @@ _TO = click.option("--to", "last", type=DAY, metavar="YYYY-MM-DD", help="The las
 
 @click.group(name="chargeback")
 def chargeback_command() -> None:
-    """Charge tenants for what they used, from the tables of the pipeline and a price book."""
+    """Charge tenants for what they used: statements from the tables of the pipeline and a price book."""
 
 
 @chargeback_command.command(name="issue")
