@@ -7,7 +7,7 @@ are left out evenly. A tenant of which more than twice as many are expected repe
 that sent nothing recently borrows messages of others, under its own key.
 
 Expected numbers are not whole. What is left of a tenant's number in one hour is carried to its next, and tenants begin
-with different remainders. So many small tenants together send what is expected of them.
+with different remainders. Thousands of small tenants then send together what is expected of them.
 """
 
 from __future__ import annotations
