@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -53,9 +54,10 @@ PAGES = {
 @contextmanager
 def in_folder(spark: SparkSession, folder: Path) -> Iterator[None]:
     """Read relative paths in a folder, as a Java does that is started there."""
-    files = spark._jvm.org.apache.hadoop.fs.FileSystem.getLocal(spark._jsc.hadoopConfiguration())
+    hadoop: Any = spark._jvm and spark._jvm.org.apache.hadoop.fs
+    files = hadoop.FileSystem.getLocal(spark._jsc.hadoopConfiguration())
     before = files.getWorkingDirectory()
-    files.setWorkingDirectory(spark._jvm.org.apache.hadoop.fs.Path(str(folder)))
+    files.setWorkingDirectory(hadoop.Path(str(folder)))
     try:
         yield
     finally:
