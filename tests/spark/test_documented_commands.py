@@ -40,7 +40,7 @@ SERVER = re.compile(r"https?://[\w.]+:7420(?:,https?://[\w.]+:7420)*")
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
 EXPORT = "/var/lib/fairlane/export"
 PATIENCE_S = 180.0
-SHELL = 'fairlane() { printf "%s\\0" "$@"; }; '
+SHELL = 'exec 3>&1; fairlane() { printf "%s\\0" "$@" >&3; }; '
 
 
 def commands(page: Path) -> list[str]:
