@@ -74,7 +74,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "owner",
         "string",
-        "the owner of the lease, if there is one; under a claim, the registered consumer; or the owner of a config value",
+        "the owner of the lease, if there is one; under a claim, the registered consumer; or a config value's owner",
     ),
     Column("reason", "string", "why it happened, see [Reasons](#reasons)"),
     Column("ended", "string", "for `dead`: how the last attempt failed, as in the reasons of `returned`"),

@@ -6,7 +6,7 @@ understand, and easier to undo.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -47,6 +47,7 @@ def search(
     *,
     worse_max: float,
     current: Mapping[str, str],
+    avoid: Callable[[Mapping[str, str | None]], bool] = lambda _values: False,
     sweeps: Sequence[str] = (),
     span: MeasuredPeriod | None = None,
     progress: Progress | None = None,
@@ -59,6 +60,7 @@ def search(
         targets: what is wanted.
         worse_max: by which part another key may be worse off.
         current: the config values in force; what sets nothing else is no change.
+        avoid: returns whether config values should not be tried.
         sweeps: what to try, see ``sweep``; without any, weights, caps and rates.
         span: which messages to measure.
         progress: called with how many runs of a step are done, and how many it has.
@@ -77,10 +79,14 @@ def search(
         if len(step) > 1 and (proposal := choose(tried, targets, worse_max=worse_max, margin=error.error)):
             return Search(proposal=proposal, tried=tried, error=error)
         found = advise(journal, targets, sweeps=step, span=span, progress=progress, known=known)
-        tried += [one for one in found.tried if any(current.get(key) != value for key, value in one.config.items())]
+        tried += [one for one in found.tried if _is_change(one.config, current) and not avoid(one.config)]
     proposal = choose(tried, targets, worse_max=worse_max, margin=error.error)
     why = "" if proposal is not None else why_not(tried, worse_max=worse_max)
     return Search(proposal=proposal, tried=tried, error=error, why=why)
+
+
+def _is_change(values: Mapping[str, str | None], current: Mapping[str, str]) -> bool:
+    return any(current.get(key) != value for key, value in values.items())
 
 
 def choose(tried: Sequence[Tried], targets: Sequence[Target], *, worse_max: float, margin: float) -> Tried | None:

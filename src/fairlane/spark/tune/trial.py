@@ -71,12 +71,14 @@ class SettingTrial(msgspec.Struct, frozen=True, kw_only=True):
         values: the config values that it sets; None removes one.
         before: what they were before.
         applied_ms: when the broker set them, by the broker's clock.
+        sequence: the sequence of that change in the journal; a later change is someone else's.
     """
 
     state: State = "proposed"
     values: dict[str, str | None] = {}
     before: dict[str, Setting] = {}
     applied_ms: int = 0
+    sequence: int = 0
 
     def after(self, event: Event) -> SettingTrial:
         """Return the trial after an event. Raises KeyError if the event can't happen in its state."""
