@@ -9,7 +9,7 @@ from fairlane.spark.caching import cached
 
 
 def test_a_cached_frame_is_computed_once_and_its_plan_is_short(spark: SparkSession) -> None:
-    """Two uses of random numbers see the same numbers, a join with itself too, and no plan shows where they are from."""
+    """Uses of random numbers see the same ones, also in a join with itself, and the plan does not show their source."""
     drawn = spark.range(100).select("id", F.rand().alias("drawn")).where("drawn >= 0").distinct()
     with cached(drawn) as kept:
         first, again = kept.orderBy("id").collect(), kept.orderBy("id").collect()

@@ -21,7 +21,13 @@ from tests.spark.test_pipeline import Tables, contents, write_segment
 MESSAGES = 20
 
 
-@pytest.fixture(params=[*PLACES, *STORES])
+EVERY_DAY = ("parquet in a folder", "delta in S3", "iceberg in S3")
+"""The places of the gate; the long tests have all."""
+
+
+@pytest.fixture(
+    params=[pytest.param(place, marks=() if place in EVERY_DAY else pytest.mark.long) for place in (*PLACES, *STORES)]
+)
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place for tables, of every kind."""
 
@@ -58,7 +64,7 @@ def test_catching_up_with_many_segments_duplicates_nothing(
 ) -> None:
     """A day that has files gets more than 32 segments at once, then its files are merged: every event is there once.
 
-    Sums are those of the events, and all tables equal those of a single run.
+    Sums are those of the events, all tables equal those of a single run, and Arrow reads what Spark reads.
     """
     monkeypatch.setattr("fairlane.spark.pipeline.intake.FILES_MAX", 1)
     events, journal = many_events(), JournalFolder(tmp_path / "journal")
@@ -74,6 +80,7 @@ def test_catching_up_with_many_segments_duplicates_nothing(
     assert told(usage, *usage.columns) == [(MESSAGES, MESSAGES, 2 * MESSAGES)]
     assert run_pipeline(spark, journal, address).segments == 0
     assert _files_of_first_day(address) == 2
+    check_read_without_spark(spark, address)
 
 
 def _files_of_first_day(address: str) -> int:
@@ -81,11 +88,8 @@ def _files_of_first_day(address: str) -> int:
     return sum(file.partition["day"] == "2026-01-01" for file in open_tables(address).files("events"))
 
 
-def test_tables_are_read_without_spark_as_with_it(spark: SparkSession, address: str, tmp_path: Path) -> None:
-    """Arrow and Spark see the same rows, days are pruned, and instants are TIMESTAMPs next to their milliseconds."""
-    journal = JournalFolder(tmp_path / "journal")
-    write_segment(journal.path, many_events())
-    run_pipeline(spark, journal, address)
+def check_read_without_spark(spark: SparkSession, address: str) -> None:
+    """Check that Arrow and Spark see the same rows, days are pruned, and instants are also TIMESTAMPs."""
     tables = open_tables(address)
     for name in TABLES:
         assert tables.dataset(name).count_rows() == read_table(spark, address, name).count()

@@ -46,12 +46,14 @@ CARRIED_MAX = 8
 
 CONF = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.codegen.cache.maxEntries": "2000",
 }
 """Recommended settings of a session for the pipeline.
 
 The parallel collector suits bulk work. The code that Spark generates for the tables exceeds its default cache, so
-without a larger one each run would compile everything again.
+without a larger one each run would compile everything again. By default PySpark tells Java the line of Python of every
+expression, which is half of all calls to Java while tables are planned.
 """
 
 Tell = Callable[[str], None]
