@@ -1,7 +1,7 @@
 """Targets and rails: what a measure of a key should be at most, or at least, and how much worse off others may be.
 
-A key is worse off if its messages wait longer, or if more of them are never leased. Keys with few messages are judged
-by their mean wait, since their p99 is the wait of one message.
+A key is worse off if its messages wait longer, if more of them miss their deadlines, or if most are never leased. Keys
+with few messages are judged by their mean wait, since their p99 is the wait of one message.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _MEASURES: dict[str, Callable[[KeyMeasures], float]] = {
     "misses": lambda one: one.misses,
     "share": lambda one: one.share,
 }
+_STARVED = 0.5
 _COUNTED = ("misses", "share")
 
 
@@ -116,12 +117,13 @@ def rise(before: KeyMeasures, after: KeyMeasures) -> float:
     is_large = min(before.leased, after.leased) >= MESSAGES_MIN
     waits = (before.wait_p99_ms, after.wait_p99_ms) if is_large else (before.wait_mean_ms, after.wait_mean_ms)
     longer = waits[1] - waits[0]
-    lost = _lost_part(after) - _lost_part(before)
-    return max(longer / max(waits[0], SAME_MS) if longer > SAME_MS else 0.0, lost, 0.0)
-
-
-def _lost_part(one: KeyMeasures) -> float:
-    return (one.misses + one.left) / max(one.messages, 1)
+    missed, left = (
+        getattr(after, name) / max(after.messages, 1) - getattr(before, name) / max(before.messages, 1)
+        for name in ("misses", "left")
+    )
+    # At the end of a window some messages always wait. Only if most of them do, the key gets nothing.
+    starved = left if left > _STARVED else 0.0
+    return max(longer / max(waits[0], SAME_MS) if longer > SAME_MS else 0.0, missed, starved, 0.0)
 
 
 def others_of(keys: Mapping[str, KeyMeasures], targets: Sequence[Target]) -> list[str]:
