@@ -67,6 +67,7 @@ SECTIONS = {
         "backfill": ("data.bulk", "Enqueue the rows of files or of a table, each once."),
         "archive": ("data.bulk", "Archive finished days of the journal and of acknowledged messages as Parquet."),
         "report": ("data.reports", "Write a report of waits and their causes."),
+        "chargeback": ("data.chargeback", "Charge tenants for what they used."),
     },
     "Any verb": {
         "call": ("call", "Call a verb and print its answer as JSON."),

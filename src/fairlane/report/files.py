@@ -12,6 +12,7 @@ import msgspec
 
 from fairlane.errors import InvalidArgument
 from fairlane.lakehouse import TablesAddress
+from fairlane.lakehouse.csv_text import inert
 from fairlane.report.analysis import report_of
 from fairlane.report.page import page_data, page_of
 from fairlane.report.sections import Report, Section
@@ -71,13 +72,8 @@ def _csv(section: Section) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([heading.name for heading in section.headings])
-    writer.writerows([[_inert(value) for value in row] for row in section.rows])
+    writer.writerows([[inert(value) for value in row] for row in section.rows])
     return text.getvalue()
-
-
-def _inert(value: object) -> object:
-    """Keep a spreadsheet from taking a name for a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fairlane.lakehouse.rollups import Operation, aggregated, rolled_up
 from fairlane.model.histogram import LogHistogram
 from fairlane.model.limits import WEIGHT_MAX
 from fairlane.report.tables import Tables
 
-Operation = Literal["sum", "max", "min"]
 Groups = dict[tuple[str, ...], tuple[int, ...]]
 
 _WEIGHTS = WEIGHT_MAX + 1
-_ROWS_MAX = 200_000
-"""Partial sums are merged when they have more rows than this."""
 
 
 def grouped(
@@ -30,29 +27,12 @@ def grouped(
     where: pc.Expression | None = None,
 ) -> Groups:
     """Return for each value of ``by`` the sums, or the greatest or least values, of columns; 0 where all are null."""
-    found = _rolled_up(tables.batches(table, (*by, *columns), where), by, columns)
+    found = rolled_up(tables.batches(table, (*by, *columns), where), by, columns)
     keys, values = ([found[name].to_pylist() for name in names] for names in (by, columns))
     return {
         key: tuple(value or 0 for value in row)
         for key, row in zip(zip(*keys, strict=True), zip(*values, strict=True), strict=True)
     }
-
-
-def _rolled_up(batches: Iterable[pa.RecordBatch], by: Sequence[str], columns: Mapping[str, Operation]) -> pa.Table:
-    parts: list[pa.Table] = []
-    for batch in batches:
-        parts.append(_aggregated(pa.table(batch), by, columns))
-        if sum(part.num_rows for part in parts[1:]) > _ROWS_MAX:
-            parts = [_aggregated(pa.concat_tables(parts), by, columns)]
-    if not parts:
-        return pa.table({name: [] for name in (*by, *columns)})
-    return _aggregated(pa.concat_tables(parts), by, columns)
-
-
-def _aggregated(table: pa.Table, by: Sequence[str], columns: Mapping[str, Operation]) -> pa.Table:
-    found = table.group_by(list(by)).aggregate(list(columns.items()))
-    names = {f"{name}_{operation}": name for name, operation in columns.items()}
-    return found.rename_columns([names.get(name, name) for name in found.schema.names])
 
 
 def latest_weights(tables: Tables) -> dict[tuple[str, ...], int]:
@@ -65,7 +45,7 @@ def latest_weights(tables: Tables) -> dict[tuple[str, ...], int]:
             mark = pc.add(pc.multiply(batch["from_ms"], _WEIGHTS), batch["weight"])
             yield pa.RecordBatch.from_arrays([*[batch[name] for name in by], mark], [*by, "mark"])
 
-    found = _rolled_up(marked(), by, {"mark": "max"})
+    found = rolled_up(marked(), by, {"mark": "max"})
     columns = [found[name].to_pylist() for name in (*by, "mark")]
     return {(queue, key): mark % _WEIGHTS for queue, key, mark in zip(*columns, strict=True)}
 
@@ -80,7 +60,7 @@ def histograms(tables: Tables, by: Sequence[str]) -> dict[tuple[str, ...], LogHi
         entries = pc.list_flatten(batch["wait_histogram"])
         names = {name: batch[name].take(rows) for name in by}
         counts = {name: pc.struct_field(entries, name) for name in ("bucket", "count")}
-        summed = _aggregated(pa.table(names | counts), (*by, "bucket"), {"count": "sum"})
+        summed = aggregated(pa.table(names | counts), (*by, "bucket"), {"count": "sum"})
         columns = [summed[name].to_pylist() for name in (*by, "bucket", "count")]
         for *place, bucket, count in zip(*columns, strict=True):
             found[tuple(place)].count_bucket(bucket, count)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, is_remote
@@ -31,5 +32,6 @@ def _cut(kept: DataFrame) -> DataFrame:
     """Return a persisted frame whose plan is the scan of its cache: what Spark replaces it with before each job."""
     spark = kept.sparkSession
     plan = kept._jdf.queryExecution().withCachedData()
-    datasets = spark._jvm.org.apache.spark.sql.classic.Dataset  # no public call makes a frame of a plan
+    jvm: Any = spark._jvm
+    datasets = jvm.org.apache.spark.sql.classic.Dataset  # no public call makes a frame of a plan
     return DataFrame(datasets.ofRows(spark._jsparkSession, plan), spark)

@@ -27,10 +27,14 @@ def write(
     folder: Path, table: str, day: str, rows: Sequence[Mapping[str, Any]], *, is_open: bool | None = None
 ) -> None:
     """Write the rows of one day of a table, and commit them."""
-    lakehouse = Lakehouse(parse_address(folder))
     values: dict[str, Any] = ({} if is_open is None else {"is_open": is_open}) | {"day": date.fromisoformat(day)}
-    found = pa.Table.from_pylist([dict(row) | values for row in rows])
-    shape = shape_of(table, "", found.schema, tuple(values))
+    write_table(folder, table, pa.Table.from_pylist([dict(row) | values for row in rows]), tuple(values))
+
+
+def write_table(folder: Path, table: str, found: pa.Table, partitions: tuple[str, ...]) -> None:
+    """Write rows of a table, and commit them."""
+    lakehouse = Lakehouse(parse_address(folder))
+    shape = shape_of(table, "", found.schema, partitions)
     state = lakehouse.load(TablesState) or TablesState()
     writer = TableWriter(lakehouse.storage, lakehouse.place(shape), lakehouse.attempt(), shape.partitions)
     files = tuple(writer.write(found.to_batches(), "0"))

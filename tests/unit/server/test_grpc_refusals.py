@@ -48,6 +48,7 @@ STATUSES = {
     "node_not_found": "NOT_FOUND",
     "queues_apart": "FAILED_PRECONDITION",
     "queue_split": "FAILED_PRECONDITION",
+    "journal_mismatch": "ABORTED",
     "journal_trimmed": "OUT_OF_RANGE",
     "key_full": "RESOURCE_EXHAUSTED",
     "queue_full": "RESOURCE_EXHAUSTED",

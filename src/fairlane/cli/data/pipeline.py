@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fairlane.cli.data.chargeback import PRICE_FILE, reconciliation_tables
 from fairlane.cli.data.spark import MASTER, on_spark, own_spark, require_spark, server_address_of
 from fairlane.cli.errors import REFUSED, Quit
 from fairlane.cli.formatting import instant
@@ -23,6 +24,7 @@ from fairlane.errors import InvalidArgument
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from fairlane.chargeback import Reconciliation
     from fairlane.lakehouse import TablesAddress
     from fairlane.spark.pipeline import Manifest, RunReport, Verification
     from fairlane.spark.pipeline.journals import Gap
@@ -243,24 +245,42 @@ def status_command(session: Session, /, *, tables: str) -> None:
 @pipeline_command.command(name="verify")
 @TABLES
 @click.option("--queue", metavar="QUEUE", help="In a cluster: a queue of the group whose journal the tables are of.")
+@click.option(
+    "--statements", type=FOLDER, metavar="FOLDER", help="With --prices: compare these statements with the tables too."
+)
+@click.option("--prices", type=PRICE_FILE, metavar="FILE", help="With --statements: the price book, a TOML file.")
 @MEMORY
 @MASTER
 @pass_session
-def verify_command(session: Session, /, *, tables: str, queue: str | None, memory: str, master: str | None) -> None:
+def verify_command(session: Session, /, *, tables: str, **options: Any) -> None:  # noqa: ANN401 - click's
     """Compare the tables with what the broker counts for each tenant.
 
     The broker may be busy meanwhile. Each difference is printed. The command exits with 0 if there is none, and with 1
-    if there is one, or if the tables lack a part of the journal.
+    if there is one, or if the tables lack a part of the journal. With --statements and --prices it does what
+    'fairlane chargeback verify' does as well.
     """
     require_spark()
     from fairlane.spark.pipeline import CONF, verify
 
-    defaults = {**CONF, "spark.driver.memory": memory}
-    with stoppable(), session.broker() as broker, own_spark(master, defaults=defaults) as spark:
-        found = on_spark(spark, partial(verify, spark, broker, tables, queue=queue))
-    session.answer(found, _difference(found))
-    if not found.agrees:
+    if (options["statements"] is None) != (options["prices"] is None):
+        raise click.UsageError("--statements and --prices belong together; pass both or none.")
+    issued = None if options["statements"] is None else _reconciled(tables, options)
+    defaults = {**CONF, "spark.driver.memory": options["memory"]}
+    with stoppable(), session.broker() as broker, own_spark(options["master"], defaults=defaults) as spark:
+        found = on_spark(spark, partial(verify, spark, broker, tables, queue=options["queue"]))
+    if issued is None:
+        session.answer(found, _difference(found))
+    else:
+        told = {"verification": found, "chargeback": issued}
+        session.answer(told, [*_difference(found), *reconciliation_tables(issued)])
+    if not found.agrees or (issued is not None and not issued.agrees):
         raise Quit(REFUSED)
+
+
+def _reconciled(tables: str, options: dict[str, Any]) -> Reconciliation:
+    from fairlane.chargeback import reconcile
+
+    return reconcile(tables, options["statements"], prices=options["prices"])
 
 
 def _difference(found: Verification) -> list[Table]:
