@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from collections.abc import Sequence
+from typing import Any, get_args
 
+import msgspec
 import pytest
 
+from fairlane.model.message import Key
 from fairlane.spark.tune.costs import learned_costs
 from fairlane.spark.tune.judgement import judge
 from fairlane.spark.tune.search import choose, why_not
@@ -55,11 +58,23 @@ def test_no_other_event_changes_a_trial(state: State) -> None:
 
 def key(name: str, wait_ms: int, *, messages: int = 100, misses: int = 0, left: int = 0) -> KeyMeasures:
     """Return a key whose messages all wait equally long."""
-    waits = {"wait_p50_ms": wait_ms, "wait_p99_ms": wait_ms, "wait_max_ms": wait_ms, "wait_mean_ms": float(wait_ms)}
-    held = dict.fromkeys(("throttled_ms", "capped_ms", "paused_ms"), 0)
-    leased = messages - misses - left
-    counts = {"messages": messages, "leased": leased, "misses": misses, "left": left}
-    return KeyMeasures(scenario=0, queue="q", key=name, share=0.5, **waits, **held, **counts)
+    return KeyMeasures(
+        scenario=0,
+        queue="q",
+        key=name,
+        messages=messages,
+        leased=messages - misses - left,
+        misses=misses,
+        left=left,
+        wait_p50_ms=wait_ms,
+        wait_p99_ms=wait_ms,
+        wait_max_ms=wait_ms,
+        wait_mean_ms=float(wait_ms),
+        share=0.5,
+        throttled_ms=0,
+        capped_ms=0,
+        paused_ms=0,
+    )
 
 
 def window(**waits_ms: int) -> dict[str, KeyMeasures]:
@@ -89,12 +104,8 @@ def test_a_key_is_worse_off_by_its_waits_and_by_what_it_loses(
 def test_keys_with_few_messages_are_judged_by_their_mean() -> None:
     """The p99 of ten messages is one message, so it does not count."""
     before, after = key("a", 100, messages=10), key("a", 100, messages=10)
-    assert rise(before, type(after)(**{**_fields(after), "wait_p99_ms": 9_000})) == 0.0
-    assert rise(before, type(after)(**{**_fields(after), "wait_mean_ms": 200.0})) == 1.0
-
-
-def _fields(one: KeyMeasures) -> dict[str, object]:
-    return {name: getattr(one, name) for name in one.__struct_fields__}
+    assert rise(before, msgspec.structs.replace(after, wait_p99_ms=9_000)) == 0.0
+    assert rise(before, msgspec.structs.replace(after, wait_mean_ms=200.0)) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -162,7 +173,9 @@ def test_a_refusal_names_the_rail_or_the_target() -> None:
 
 def test_costs_follow_the_work() -> None:
     """Keys that declare the same and take eight times as long get eight times the cost; few messages tell nothing."""
-    works = [("slow", 1, 800)] * 60 + [(("fast", "web"), 1, 100)] * 60 + [("rare", 1, 9_999)] * 10
+    works: Sequence[tuple[Key, int, int]] = (
+        [("slow", 1, 800)] * 60 + [(("fast", "web"), 1, 100)] * 60 + [("rare", 1, 9_999)] * 10
+    )
     assert [(one.key, one.declared, one.work_ms, one.cost) for one in learned_costs(works)] == [
         ("fast/web", 1.0, 100.0, 1),
         ("slow", 1.0, 800.0, 8),
@@ -175,7 +188,7 @@ def test_a_tape_keeps_what_matters_at_its_beginning() -> None:
     """Settings in force and open messages come first, at the beginning of the window; what has ended is gone."""
     tape = Tape()
     message = {"queue": "q", "message_id": "1"}
-    told = [
+    told: list[dict[str, Any]] = [
         {"kind": "queue_set", "queue": "q", "policy_json": "{}"},
         {"kind": "config_set", "name": "x", "value": "1"},
         {"kind": "config_set", "name": "x", "value": "2"},

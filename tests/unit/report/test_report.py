@@ -235,7 +235,12 @@ def test_changes_of_settings_are_listed_with_their_outcome(tables: Path, tmp_pat
     rows = [
         {
             **dict(zip(("name", "value", "owner", "reason", "expires_ms"), row, strict=True)),
-            **{"kind": "config_set", "journal_id": "j", "sequence": at, "at_ms": at, "queue": None, "by": "ann"},
+            "kind": "config_set",
+            "journal_id": "j",
+            "sequence": at,
+            "at_ms": at,
+            "queue": None,
+            "by": "ann",
         }
         for at, row in enumerate(told)
     ]

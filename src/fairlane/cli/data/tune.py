@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fairlane.spark.tune.tuner import Tuner
 
 
-class Part(click.ParamType):  # type: ignore[type-arg] # older versions of click are not generic
+class Percentage(click.ParamType):  # type: ignore[type-arg] # older versions of click are not generic
     """A percentage such as ``10%``."""
 
     name = "percentage"
@@ -52,7 +52,7 @@ class Part(click.ParamType):  # type: ignore[type-arg] # older versions of click
 )
 @click.option(
     "--worse-max",
-    type=Part(),
+    type=Percentage(),
     default="10%",
     show_default=True,
     help="By how much the waits of a key that no target names may increase.",

@@ -117,10 +117,8 @@ def rise(before: KeyMeasures, after: KeyMeasures) -> float:
     is_large = min(before.leased, after.leased) >= MESSAGES_MIN
     waits = (before.wait_p99_ms, after.wait_p99_ms) if is_large else (before.wait_mean_ms, after.wait_mean_ms)
     longer = waits[1] - waits[0]
-    missed, left = (
-        getattr(after, name) / max(after.messages, 1) - getattr(before, name) / max(before.messages, 1)
-        for name in ("misses", "left")
-    )
+    missed = after.misses / max(after.messages, 1) - before.misses / max(before.messages, 1)
+    left = after.left / max(after.messages, 1) - before.left / max(before.messages, 1)
     # At the end of a window some messages always wait. Only if most of them do, the key gets nothing.
     starved = left if left > _STARVED else 0.0
     return max(longer / max(waits[0], SAME_MS) if longer > SAME_MS else 0.0, missed, starved, 0.0)
