@@ -12,6 +12,8 @@ import shutil
 import signal
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -48,8 +50,22 @@ PAGES = {
 }
 
 
+@contextmanager
+def in_folder(spark: SparkSession, folder: Path) -> Iterator[None]:
+    """Read relative paths in a folder, as a Java does that is started there."""
+    files = spark._jvm.org.apache.hadoop.fs.FileSystem.getLocal(spark._jsc.hadoopConfiguration())
+    before = files.getWorkingDirectory()
+    files.setWorkingDirectory(spark._jvm.org.apache.hadoop.fs.Path(str(folder)))
+    try:
+        yield
+    finally:
+        files.setWorkingDirectory(before)
+
+
 @pytest.fixture
-def place(server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     """A folder with what the pages assume: orders in files, exported journals, and a server with dead letters."""
     with Client(address(server)) as client:
         client.create_queue("orders", {"max_attempts": 1})
@@ -67,7 +83,8 @@ def place(server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     shutil.copytree(tmp_path / "exports", tmp_path / "journal")
     monkeypatch.setenv("FAIRLANE_SERVER", address(server))
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    with in_folder(spark, tmp_path):
+        yield tmp_path
 
 
 def write_orders(spark: SparkSession, folder: Path) -> None:

@@ -148,8 +148,9 @@ def test_an_idle_server_causes_no_spark_job(spark: SparkSession, server: ServerP
 
 
 def test_a_server_without_messages_is_idle_too(spark: SparkSession, server: ServerProcess, tmp_path: Path) -> None:
-    """Before anything happens, looking registers the reader once and starts no job."""
+    """Once the beginning of the journal is in the tables, looking registers the reader once and starts no job."""
     place = ServerAddress(server=f"http://{server.address}")
+    assert run_pipeline(spark, LiveJournal(place), tmp_path / "tables").events == 1
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(None)
     with place.client() as client:
         for _ in range(3):

@@ -56,7 +56,7 @@ def journal_files(folder: Path | str) -> list[Path]:
         )
     for first, last in gaps(file.covers for file in found):
         raise JournalIncomplete(f"The exported journal in {folder} has a gap: sequences {first} to {last} are missing.")
-    return [folder / file.name for file in found]
+    return [folder.absolute() / file.name for file in found]  # executors have folders of their own
 
 
 def read_events(files: Sequence[Path], *, queues: Iterable[str] | None) -> pa.Table:
@@ -81,8 +81,13 @@ def _part(path: Path, wanted: pa.Array | None) -> pa.Table:
             for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=present)
         ]
         table = pa.concat_tables(batches) if batches else file.schema_arrow.empty_table().select(present)
+    return as_read(table)
+
+
+def as_read(table: pa.Table) -> pa.Table:
+    """Return events in the columns that a recording is made from; a column that is missing is null."""
     for name in COLUMNS_READ:
-        if name not in present:  # an older version of the journal did not tell it
+        if name not in table.column_names:  # an older version of the journal did not tell it
             table = table.append_column(name, pa.nulls(table.num_rows, SCHEMA.field(name).type))
     return table.select(list(COLUMNS_READ)).cast(_SCHEMA)
 

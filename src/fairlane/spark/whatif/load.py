@@ -76,7 +76,7 @@ def loaded(recording: Recording, loads: Mapping[str, Load]) -> Recording:
     if any(load.arrivals for load in loads.values()):
         found = _with_arrivals(found, loads)
     consumers = [
-        _staffed(kinds, loads.get(queue, Load()), recording.last_ms)
+        staffed(kinds, loads.get(queue, Load()), recording.last_ms)
         for queue, kinds in zip(recording.queues, recording.consumers, strict=True)
     ]
     return replace(found, consumers=consumers)
@@ -85,8 +85,8 @@ def loaded(recording: Recording, loads: Mapping[str, Load]) -> Recording:
 # --------------------------------------------------------------------------------------------------------- consumers
 
 
-def _staffed(kinds: list[ConsumerKind], load: Load, last_ms: int) -> list[ConsumerKind]:
-    """Return more or fewer consumers."""
+def staffed(kinds: list[ConsumerKind], load: Load, last_ms: int) -> list[ConsumerKind]:
+    """Return more or fewer consumers; ``last_ms`` is when the recording ends that they are of."""
     if load.consumers is None:
         times = load.consumers_times
         return kinds if times == 1 else [_with_counts(kind, _times(kind.counts, times)) for kind in kinds]

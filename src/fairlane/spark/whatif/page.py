@@ -26,7 +26,7 @@ _MEASURES = (("wait_p50_ms", "Median wait"), ("wait_p99_ms", "99th percentile of
 _COLOURS = ("#8a94a0", "#2a5d9c", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9d755d")
 """The first is that of the original settings."""
 _SECOND_MS, _MINUTE_MS = 1_000, 60_000
-_STYLE = """
+STYLE = """
 :root{color-scheme:light;--ink:#1d2733;--faint:#5b6773;--line:#d9dee3}
 body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:#fff;max-width:72rem;margin:0 auto;padding:1rem}
 h1{margin-bottom:0}h2{margin-top:2.5rem}p,li{color:var(--faint);max-width:50rem}.wide{overflow-x:auto}
@@ -45,13 +45,13 @@ def page_of(found: Comparison, *, title: str = "What if") -> str:
         parts.append(f"<h2>Queue {escape(queue)}</h2>")
         parts += [_accuracy(error), _notes(found, queue), _summary(found, queue), _by_key(found, queue)]
         parts += [_plot(found, queue, measure, words) for measure, words in _MEASURES]
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
     script = f"<script>{get_plotlyjs()}</script>"
     return f'<!doctype html><html lang="en"><head>{head}{script}</head><body>{"".join(parts)}</body></html>'
 
 
 def _accuracy(error: ModelError) -> str:
-    waits = f"p99 {_time(error.journal_p99_ms)} in the journal, {_time(error.model_p99_ms)} in the model"
+    waits = f"p99 {timespan(error.journal_p99_ms)} in the journal, {timespan(error.model_p99_ms)} in the model"
     worst = "" if error.worst_key is None else f" Worst key: {escape(error.worst_key)}, {error.worst:.0%}."
     told = f"Error of the model on this journal: {error.error:.0%} ({waits}).{worst}"
     if error.error <= ERROR_MAX:
@@ -79,7 +79,7 @@ def _summary(found: Comparison, queue: str) -> str:
     for at, scenario in enumerate(found.scenarios):
         one = found.of(at, queue)[ALL_KEYS]
         waits = [one.wait_p50_ms, one.wait_p99_ms, one.wait_max_ms, one.throttled_ms, one.capped_ms, one.paused_ms]
-        rows.append([scenario.name, f"{one.messages:,}", *map(_time, waits), f"{one.misses:,}", f"{one.left:,}"])
+        rows.append([scenario.name, f"{one.messages:,}", *map(timespan, waits), f"{one.misses:,}", f"{one.left:,}"])
     return _table("All keys together", columns, rows)
 
 
@@ -101,7 +101,7 @@ def _largest(keys: dict[str, KeyMeasures]) -> list[str]:
 
 
 def _wait(one: KeyMeasures | None) -> str:
-    return "-" if one is None or not one.leased else _time(one.wait_p99_ms)
+    return "-" if one is None or not one.leased else timespan(one.wait_p99_ms)
 
 
 def _table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -124,7 +124,7 @@ def _plot(found: Comparison, queue: str, measure: str, words: str) -> str:
             name=escape(scenario.name),
             x=[escape(key) or "all keys" for key in keys],
             y=[value / _SECOND_MS for value in values],
-            text=[_time(value) for value in values],
+            text=[timespan(value) for value in values],
             marker_color=_COLOURS[at],
         )
     figure.update_traces(hovertemplate="%{x}: %{text}<extra>%{fullData.name}</extra>", textposition="outside")
@@ -136,7 +136,7 @@ def _plot(found: Comparison, queue: str, measure: str, words: str) -> str:
     return str(to_html(figure, full_html=False, include_plotlyjs=False, default_height="28rem"))
 
 
-def _time(span_ms: int) -> str:
+def timespan(span_ms: int) -> str:
     """Return a timespan for people."""
     if span_ms < _SECOND_MS:
         return f"{span_ms} ms"
