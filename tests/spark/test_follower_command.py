@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.cli.errors import INTERRUPTED
 from fairlane.client import Client
 from fairlane.spark.pipeline import read_manifest
 from tests.docs.test_first_steps import free_port
 from tests.spark.queues import address, until
 from tests.system.server_process import ROOT, ServerProcess, serving
 
-INTERRUPTED = 130
 PATIENCE_S = 120.0
 
 
