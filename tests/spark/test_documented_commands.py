@@ -40,8 +40,6 @@ SERVER = re.compile(r"https?://[\w.]+:7420(?:,https?://[\w.]+:7420)*")
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
 EXPORT = "/var/lib/fairlane/export"
 PATIENCE_S = 180.0
-PRICES = 'currency = "EUR"\nprices = [{valid_from = 2100-01-01, message = 1}]\n'
-"""Prices that do not hold yet: no statement lacks a line, whatever day it is."""
 SHELL = 'fairlane() { printf "%s\\0" "$@"; }; '
 
 
@@ -91,7 +89,6 @@ def place(
     assert CliRunner().invoke(cli, export).exit_code == 0
     shutil.copytree(tmp_path / "exports", tmp_path / "journal")
     record_mail(tmp_path / "recorded")
-    (tmp_path / "prices.toml").write_text(PRICES)
     monkeypatch.setenv("FAIRLANE_SERVER", address(server))
     monkeypatch.chdir(tmp_path)
     with in_folder(spark, tmp_path):

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from fairlane.cli.errors import NOTHING, Quit
+from fairlane.cli.formatting import duration, instant
 from fairlane.cli.output import Table
+from fairlane.cli.parameters import Duration
 from fairlane.cli.session import Session, pass_session
 
 if TYPE_CHECKING:  # the other commands need no server
@@ -70,15 +72,33 @@ def config_command() -> None:
 @click.argument("key")
 @click.argument("value", required=False)
 @click.option("--unset", is_flag=True, help="Remove the value.")
+@click.option("--owner", help="Who is responsible for the value, for the journal.")
+@click.option("--reason", help="Why it is set, for the journal.")
+@click.option(
+    "--expires",
+    "expire_after_ms",
+    type=Duration(),
+    help="Set it for this long, such as 1h; then the broker restores the value before.",
+)
 @pass_session
-def set_value(session: Session, key: str, value: str | None, *, unset: bool) -> None:
+def set_value(
+    session: Session,
+    key: str,
+    value: str | None,
+    *,
+    unset: bool,
+    owner: str | None,
+    reason: str | None,
+    expire_after_ms: int | None,
+) -> None:
     """Set a config value. It takes effect at once, for waiting messages too."""
     if unset == (value is not None):
         raise click.UsageError("Pass either a VALUE or --unset.")
     _refuse_api_keys(key)
     with session.broker() as broker:
-        broker.set_config(key, value)
-    text = f"Removed {key}." if value is None else f"Set {key} to {value}."
+        broker.set_config(key, value, owner=owner, reason=reason, expire_after_ms=expire_after_ms)
+    until = "" if expire_after_ms is None else f" for {duration(expire_after_ms)}"
+    text = f"Removed {key}{until}." if value is None else f"Set {key} to {value}{until}."
     session.answer({"key": key, "value": value}, text)
 
 
@@ -99,11 +119,20 @@ def get(session: Session, key: str) -> None:
 @click.option("--prefix", default="", help="Only config keys with this prefix.")
 @pass_session
 def list_values(session: Session, *, prefix: str) -> None:
-    """Show config values."""
+    """Show config values, and below them those that expire."""
     with session.broker() as broker:
         found = broker.list_config(prefix)
+        temporary = broker.list_temporary_config(prefix)
     values = {key: value for key, value in found.items() if not key.startswith(_API_KEYS)}
-    session.answer(values, [Table(["key", "value"], [list(pair) for pair in values.items()])])
+    tables = [Table(["key", "value"], [list(pair) for pair in values.items()])]
+    if temporary:
+        columns = ["key", "expires", "value before", "owner", "reason"]
+        rows = [
+            [one.key, instant(one.expires_ms), one.before or "-", one.owner or "-", one.reason or "-"]
+            for one in temporary
+        ]
+        tables.append(Table(columns, rows, title="Temporary values"))
+    session.answer(values, tables)
 
 
 @config_command.command()

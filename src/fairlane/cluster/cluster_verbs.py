@@ -9,12 +9,14 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from fairlane.broker.handlers.checks import require
 from fairlane.cluster.gateway import ClusterGateway, ClusterVerb
 from fairlane.cluster.groups import split_into
 from fairlane.cluster.node import MILLIONTHS
 from fairlane.cluster.partitions.operations import redrive, update
 from fairlane.cluster.partitions.split import OPENING_S, delete_further, delete_here, split_queue
 from fairlane.cluster.partitions.views import JOINT, queues_by_name, redrive_view
+from fairlane.core.decide.config import change_fault
 from fairlane.errors import Forbidden, InvalidArgument, QueueExists, QueueNotFound, QueuesApart, RedriveNotFound
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
@@ -186,6 +188,9 @@ async def _set_config(gateway: ClusterGateway, request: SetConfig, caller: Calle
     """Set config values for all groups."""
     if any(key.startswith(PRIVATE_PREFIX) for key in request.values):
         raise Forbidden(f"Config keys that begin with {PRIVATE_PREFIX} belong to the server; use create_key().")
+    if request.expire_after_ms is not None:
+        raise InvalidArgument("A cluster has no temporary config values; leave out expire_after_ms.")
+    require(change_fault(request))
     await gateway.member.config.set_config_many(request.values, by=caller.name)
     return _DONE
 

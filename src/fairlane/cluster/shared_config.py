@@ -16,7 +16,7 @@ from fairlane.cluster.groups import Groups
 from fairlane.cluster.shared_board import SharedBoard
 from fairlane.cluster.throttle_shares import ThrottleShares, share_out
 from fairlane.core.checks import text_fault
-from fairlane.core.decide.queues import value_fault
+from fairlane.core.decide.config import value_fault
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model import limits
 from fairlane.verbs.config import PRIVATE_PREFIX

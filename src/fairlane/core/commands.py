@@ -104,6 +104,11 @@ class DeleteEmptyQueue(Command[bool]):
 
 
 @dataclass(slots=True, kw_only=True)
+class RestoreConfig(Command[None]):
+    """Restore the values that temporary config values have covered, where these have expired."""
+
+
+@dataclass(slots=True, kw_only=True)
 class Unclaim(Command[None]):
     """Return the claimed messages of a registered consumer to the queue."""
 

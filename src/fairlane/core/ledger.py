@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from fairlane.core.pauses import PauseLog
 from fairlane.core.sources import Declared
-from fairlane.journal.records import ReaderImage, SegmentImage
+from fairlane.journal.records import ReaderImage, SegmentImage, TemporaryImage
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import NEVER_MS, FailedAttempt, Key
 from fairlane.model.names import DLQ_SUFFIX
@@ -279,6 +279,8 @@ class Ledger:
 
     Attributes:
         limits: what holds for all queues together.
+        temporary: the config values that expire, by config key.
+        config_due_ms: when the first of them does.
         base: the sequence of the record that recovery begins with.
         baseline: the sequence of the latest baseline, which is to be the next base.
         dropped: bodies that have become unneeded since the writer last took this list.
@@ -300,6 +302,8 @@ class Ledger:
         self.at_ms = 0
         self.queues: dict[str, Queue] = {}
         self.config: dict[str, str] = {}
+        self.temporary: dict[str, TemporaryImage] = {}
+        self.config_due_ms = NEVER_MS
         self.readers: dict[str, ReaderImage] = {}
         self.segments: deque[SegmentImage] = deque()
         self.segment_first = sequence

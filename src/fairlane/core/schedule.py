@@ -321,6 +321,8 @@ class Schedule:
         presence = self.presence
         if presence.consumers or presence.sinks:
             due_ms = min(due_ms, presence.next_at() or 0)
+        if self._ledger.temporary:
+            due_ms = min(due_ms, self._ledger.config_due_ms)
         return due_ms
 
     def _revive(self, queue: str) -> None:
@@ -342,6 +344,8 @@ class Schedule:
             at_ms = one.next_at() if one.entries else None
             if at_ms is not None and (earliest is None or at_ms < earliest):
                 earliest = at_ms
+        if self._ledger.temporary and (earliest is None or self._ledger.config_due_ms < earliest):
+            earliest = self._ledger.config_due_ms
         return earliest
 
     def touched(self) -> list[str]:

@@ -205,11 +205,14 @@ class QueuePaused(Record, tag="queue_paused"):
 
 
 class ConfigSet(Record, tag="config_set"):
-    """A config value was set, or with None removed."""
+    """A config value was set, or with None removed; with ``expires_ms`` only until then."""
 
     key: str
     value: str | None
     by: str | None = None
+    owner: str | None = None
+    reason: str | None = None
+    expires_ms: int | None = None
 
 
 class ReaderSet(Record, tag="reader_set"):
@@ -445,6 +448,16 @@ class ReaderImage(msgspec.Struct, array_like=True, gc=False):
     at_ms: int
 
 
+class TemporaryImage(msgspec.Struct, array_like=True, gc=False):
+    """A config value that expires, and the value that is restored then; None for none."""
+
+    key: str
+    expires_ms: int
+    before: str | None
+    owner: str | None
+    reason: str | None
+
+
 class SegmentImage(msgspec.Struct, array_like=True, gc=False):
     """A sealed segment: the sequences from ``first`` up to and without ``end``."""
 
@@ -467,6 +480,7 @@ class Baseline(Record, tag="baseline"):
     trimmed: int
     journal_id: str = ""
     journal_since: int = 1
+    temporary: list[TemporaryImage] = []
 
 
 AnyRecord: TypeAlias = (

@@ -66,8 +66,16 @@ COLUMNS: tuple[Column, ...] = (
         "the message whose acknowledgement enqueued this one; the first, if several were acknowledged together",
     ),
     Column("token", "int64", "the fencing token, equal to `sequence`"),
-    Column("expires_ms", "int64", "when the lease ends unless it is extended; null for a lease under a claim"),
-    Column("owner", "string", "the lease's owner, if the consumer named one; under a claim, the registered consumer"),
+    Column(
+        "expires_ms",
+        "int64",
+        "when the lease ends unless it is extended, null for a lease under a claim; or when a config value expires",
+    ),
+    Column(
+        "owner",
+        "string",
+        "the owner of the lease, if there is one; under a claim, the registered consumer; or a config value's owner",
+    ),
     Column("reason", "string", "why it happened, see [Reasons](#reasons)"),
     Column("ended", "string", "for `dead`: how the last attempt failed, as in the reasons of `returned`"),
     Column("error", "string", "the error text of the failed attempt"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from fairlane.report.changes import settings
 from fairlane.report.gaps import warning_of
 from fairlane.report.rollups import by_step, grouped, histograms, latest_weights, longest, weighted_means
 from fairlane.report.sections import Cell, Heading, Report, Section
@@ -329,6 +330,20 @@ def timeline(tables: Tables) -> list[Cells]:
         *("keys", "lag_max_key", "lag_max_cost"),
     )
     return list(zip(*[found[name].to_pylist() for name in columns], strict=True))
+
+
+section(
+    "Changes of settings",
+    "Config values that were set or removed: by whom and why, until when, and what became of the change.",
+    Heading("at_ms", "When", "instant"),
+    Heading("setting", "Setting", "text"),
+    Heading("value", "Value", "text"),
+    Heading("owner", "Owner", "text"),
+    Heading("reason", "Reason", "text"),
+    Heading("expires_ms", "Expires", "instant"),
+    Heading("outcome", "Outcome", "text"),
+    by=None,
+)(settings)
 
 
 # -------------------------------------------------------------------------------------------------------- adding up

@@ -14,6 +14,9 @@ import pyarrow.dataset as ds
 from fairlane.errors import InvalidArgument
 from fairlane.lakehouse import TablesAddress, open_tables
 
+_OF_QUEUES = ("weight", "cap", "throttle_weight", "queue")
+"""The kinds of config keys that name a queue."""
+
 
 class Tables:
     """Tables at an address, restricted to a period."""
@@ -35,6 +38,17 @@ class Tables:
             dataset = self._lakehouse.dataset(table)
             wanted = self._wanted(dataset.schema)
             yield from dataset.to_batches(columns=list(columns), filter=wanted if where is None else wanted & where)
+
+    def whole(self, table: str, columns: Sequence[str], where: ds.Expression) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of a table for all queues, of the days of the period."""
+        period = Period(first_day=self._period.first_day, last_day=self._period.last_day)
+        yield from Tables(self._lakehouse.address, period).batches(table, columns, where)
+
+    def concerns(self, setting: str) -> bool:
+        """Return whether a config key may act on the queue of the period: it names that queue, or no queue."""
+        kind, _, rest = setting.partition(":")
+        named = rest.partition(":")[0] if kind in _OF_QUEUES else None
+        return self._period.queue is None or named in (None, self._period.queue)
 
     def every(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
         """Return some columns of all rows of a table, whatever the period."""

@@ -95,18 +95,21 @@ class _Drive:
         self.idle: deque[_Consumer] = deque()
         self.driven = Driven()
 
-    def run(self, arrivals: Iterable[tuple[str, Arrival]], *, workers: list[_Consumer]) -> Driven:
-        self.idle.extend(workers)
+    def run(self, arrivals: Iterable[tuple[str, Arrival]], *, until_ms: int | None = None) -> Driven:
+        """Send arrivals from now on, and stop at an instant, or when everything is settled."""
         coming = deque(arrivals)
         engine = self._broker.engine
+        self._start_ms = engine.now_ms()
         while True:
             now_ms = engine.now_ms()
             self._ask(now_ms, coming)
             self._broker.step()
             at_ms = self._next_at(coming)
-            if at_ms is None:
+            if at_ms is None or (until_ms is not None and at_ms > until_ms):
                 break
             self._broker.clock.advance(max(0, at_ms - now_ms))
+        if until_ms is not None:
+            self._broker.advance(max(0, until_ms - engine.now_ms()))
         self.driven.end_ms = engine.now_ms()
         return self.driven
 
@@ -205,9 +208,23 @@ def drive(
         batch: the number of messages a consumer leases at once and handles one after the other.
         tick_ms: round event times up to multiples of this; larger values are less exact and faster.
     """
-    run = _Drive(broker, batch=batch, tick_ms=tick_ms)
-    workers = [_Consumer(run, f"worker-{at}", queue) for at in range(consumers)]
-    return run.run(((queue, arrival) for arrival in arrivals), workers=workers)
+    return LiveTraffic(broker, queue=queue, consumers=consumers, batch=batch, tick_ms=tick_ms).send(arrivals)
+
+
+class LiveTraffic:
+    """Traffic that goes on: each call sends more through the same consumers, so that settings can change in between."""
+
+    def __init__(self, broker: SteppedBroker, *, queue: str, consumers: int, batch: int = 1, tick_ms: int = 1) -> None:
+        """Begin with idle consumers; see ``drive``."""
+        self._broker = broker
+        self._queue = queue
+        self._drive = _Drive(broker, batch=batch, tick_ms=tick_ms)
+        self._drive.idle.extend(_Consumer(self._drive, f"worker-{at}", queue) for at in range(consumers))
+
+    def send(self, arrivals: Iterable[Arrival], *, for_ms: int | None = None) -> Driven:
+        """Send arrivals from now on, for a time, or until only dead letters are left. Returns the result so far."""
+        until_ms = None if for_ms is None else self._broker.engine.now_ms() + for_ms
+        return self._drive.run(((self._queue, arrival) for arrival in arrivals), until_ms=until_ms)
 
 
 def make_journal(

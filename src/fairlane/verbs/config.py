@@ -20,15 +20,43 @@ class SetConfig(Request[Done], frozen=True, kw_only=True):
 
     Attributes:
         values: the values by config key; null removes a value.
+        owner: who is responsible for the values, for the journal.
+        reason: why they are set, for the journal.
+        expire_after_ms: make the values temporary. After this time the broker restores the values that were set
+            without an expiry before; null sets values that stay.
     """
 
     values: ConfigChanges
+    owner: str | None = None
+    reason: str | None = None
+    expire_after_ms: int | None = None
+
+
+class TemporaryValue(Shape, frozen=True, kw_only=True):
+    """The facts about a config value that expires.
+
+    Attributes:
+        key: the config key.
+        expires_ms: when the broker restores the earlier value.
+        before: the earlier value; null if there was none.
+    """
+
+    key: str
+    expires_ms: int
+    before: str | None = None
+    owner: str | None = None
+    reason: str | None = None
 
 
 class ConfigValues(Shape, frozen=True, kw_only=True):
-    """Config values by config key."""
+    """Config values by config key.
+
+    Attributes:
+        temporary: those of the values that expire.
+    """
 
     values: dict[str, str]
+    temporary: list[TemporaryValue] = msgspec.field(default_factory=list)
 
 
 @Verb(name="list_config", path="config/list", right="admin", about="every", repeat="always", command="config list")

@@ -197,6 +197,7 @@ class Books:
 
     queues: dict[str, QueueBook] = field(default_factory=dict)
     config: dict[str, str] = field(default_factory=dict)
+    temporary: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     readers: dict[str, tuple[int, int]] = field(default_factory=dict)
     births: dict[int, Birth] = field(default_factory=dict)
     fates: dict[int, str] = field(default_factory=dict)

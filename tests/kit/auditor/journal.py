@@ -72,6 +72,8 @@ class JournalAuditor(MessageRecords):
             books.counts[name] += record.count
             self._entering[type(record)](record, page.at_ms)
             books.next_sequence += record.count
+        if not any(isinstance(record, r.Opened) for record in page.records):  # an opening comes before its first cycle
+            self._check_expiries(page.at_ms)
 
     # --------------------------------------------------------------------------------------------------- the others
 
@@ -109,11 +111,28 @@ class JournalAuditor(MessageRecords):
             (book.paused.add if record.is_paused else book.paused.discard)(path_of(record.key))
 
     def _config_set(self, record: r.ConfigSet, at_ms: int) -> None:
+        before = self._books.config.get(record.key)
         if record.value is None:
             self._books.config.pop(record.key, None)
         else:
             self._books.config[record.key] = record.value
         self._rules.note_config(record.key, at_ms)
+        self._note_expiry(record, before, at_ms)
+
+    def _note_expiry(self, record: r.ConfigSet, before: str | None, at_ms: int) -> None:
+        """Check that a restored value is the one that was covered, and that it is restored in time."""
+        temporary = self._books.temporary
+        covered = temporary.pop(record.key, None)
+        if record.reason == "expiry":
+            if covered is None or covered[0] > at_ms or covered[1] != record.value:
+                violated(f"{record} restores at {at_ms} what {covered} has covered")
+        elif record.expires_ms is not None:
+            temporary[record.key] = (record.expires_ms, before if covered is None else covered[1])
+
+    def _check_expiries(self, at_ms: int) -> None:
+        late = {key: until for key, until in self._books.temporary.items() if until[0] <= at_ms}
+        if late:
+            violated(f"at {at_ms} these config values have expired, and are not restored: {late}")
 
     def _reader_set(self, record: r.ReaderSet, _at_ms: int) -> None:
         if record.position is None:
@@ -183,6 +202,9 @@ class JournalAuditor(MessageRecords):
         }
         if queues != known or record.config != books.config:
             violated(f"the baseline says {queues}, {record.config}; true is {known}, {books.config}")
+        temporary = {image.key: (image.expires_ms, image.before) for image in record.temporary}
+        if temporary != books.temporary:
+            violated(f"the baseline says that {temporary} expire; true is {books.temporary}")
 
 
 def picture_of_entry(entry: Entry) -> tuple[object, ...]:

@@ -116,7 +116,9 @@ class Everybody(BatchWriters):
             if isinstance(outcome, FairlaneError) and outcome.code != "store_failed":
                 violated(f"{values} was refused: {outcome!r}")
 
-        self.do(f"config {values}", SetConfig(values=values), judge)
+        expire_after_ms = draw.one_of(None, None, draw.span_ms())
+        request = SetConfig(values=values, expire_after_ms=expire_after_ms)
+        self.do(f"config {values} for {expire_after_ms} ms", request, judge)
 
     def redrive(self) -> None:
         """Redrive some dead letters, sometimes at a rate, or only count them."""

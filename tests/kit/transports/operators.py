@@ -49,6 +49,11 @@ class OperatorContract(TransportContract):
             check_same([await client.get_config("regi"), await client.get_config("regime")], [None, "old"], "values")
             await client.set_throttle("api", rate=None)
             check_same(await client.throttles(), [], "throttles")
+            await client.set_config("regime", "new", owner="ann", reason="test", expire_after_ms=60_000)
+            told = [(one.key, one.before, one.owner, one.reason) for one in await client.list_temporary_config()]
+            check_same(told, [("regime", "old", "ann", "test")], "temporary values")
+            await client.set_config("regime", "new")
+            check_same(await client.list_temporary_config(), [], "temporary values")
 
         self.run(scenario)
 

@@ -66,6 +66,7 @@ def contents(ledger: Ledger) -> dict[str, Any]:
     return {
         "queues": {name: queue_picture(queue, ledger.at_ms) for name, queue in ledger.queues.items()},
         "config": dict(ledger.config),
+        "temporary": {key: (one.expires_ms, one.before) for key, one in ledger.temporary.items()},
         "counts": (ledger.messages, ledger.size),
     }
 

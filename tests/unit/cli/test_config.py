@@ -39,6 +39,18 @@ def test_a_value_is_removed(shell: Shell) -> None:
     assert shell.run("config", "set", "other", "x", "--unset").code == 2
 
 
+def test_a_value_can_be_set_for_a_while(shell: Shell) -> None:
+    """A temporary value is shown with its owner, its reason and the value before."""
+    shell.ok("config", "set", "weight:jobs:a", "2")
+    command = ("config", "set", "weight:jobs:a", "8", "--expires", "1h", "--owner", "ann", "--reason", "launch day")
+    assert shell.ok(*command).out == "Set weight:jobs:a to 8 for 1h.\n"
+    (temporary,) = shell.broker.list_temporary_config()
+    assert (temporary.before, temporary.owner, temporary.reason) == ("2", "ann", "launch day")
+    shown = shell.ok("config", "list").out
+    assert "Temporary values" in shown
+    assert shown.splitlines()[-1].split()[-4:] == ["2", "ann", "launch", "day"]
+
+
 def test_a_bad_value_is_refused(shell: Shell) -> None:
     """The broker refuses an invalid value."""
     assert shell.run("-o", "json", "config", "set", "throttle:api:rate", "fast").error["code"] == "invalid_argument"

@@ -96,7 +96,7 @@ FIELDS = {
     "queue_set": "queue policy by",
     "queue_removed": "queue by",
     "queue_paused": "queue is_paused key by",
-    "config_set": "key value by",
+    "config_set": "key value by owner reason expires_ms",
     "reader_set": "name position at_ms",
     "consumer_set": "queue name idle_ms",
     "consumer_removed": "queue name by",

@@ -15,7 +15,7 @@ import pytest
 
 from fairlane.errors import InvalidArgument
 from fairlane.report import Period, make_report
-from tests.unit.report.written_tables import HOSTILE, share, usage, write, write_all, write_table
+from tests.unit.report.written_tables import FIRST, HOSTILE, share, usage, write, write_all, write_table
 
 
 @pytest.fixture
@@ -219,3 +219,39 @@ def test_a_folder_without_tables_and_a_format_unknown_are_refused(tables: Path, 
         make_report(tables, tmp_path / "out", formats=("pdf",))
     with pytest.raises(InvalidArgument, match="is after the last"):
         Period(first_day=date(2026, 3, 2), last_day=date(2026, 3, 1))
+
+
+def test_changes_of_settings_are_listed_with_their_outcome(tables: Path, tmp_path: Path) -> None:
+    """Each change names its owner and reason, and the next change of the same value tells what became of it."""
+    told: list[tuple[str, str | None, str | None, str | None, int | None]] = [
+        ("weight:orders:acme", "4", "tune", "tried: wait_p99:acme<=1s", 900),
+        ("weight:orders:acme", "4", "tune", "kept: the targets are met", 9_000),
+        ("weight:orders:beta", "9", "tune", "tried: wait_p99:acme<=1s", 900),
+        ("weight:orders:beta", None, "tune", "rolled back: acme is 20% worse, more than 10%", None),
+        ("weight:orders:acme", None, "tune", "expiry", None),
+        ("weight:mail:acme", "2", None, None, None),
+        ("auth:key:1", "secret", None, None, None),
+    ]
+    rows = [
+        {
+            **dict(zip(("name", "value", "owner", "reason", "expires_ms"), row, strict=True)),
+            "kind": "config_set",
+            "journal_id": "j",
+            "sequence": at,
+            "at_ms": at,
+            "queue": None,
+            "by": "ann",
+        }
+        for at, row in enumerate(told)
+    ]
+    write(tables, "events", FIRST, rows)
+    found = sections(tables, tmp_path)["settings"]
+    assert [(row["setting"], row["value"], row["owner"], row["outcome"]) for row in found] == [
+        ("weight:orders:acme", "4", "tune", "kept"),
+        ("weight:orders:acme", "4", "tune", "expired"),
+        ("weight:orders:beta", "9", "tune", "rolled back"),
+        ("weight:orders:beta", "removed", "tune", "in force"),
+        ("weight:orders:acme", "removed", "tune", "in force"),
+        ("weight:mail:acme", "2", "ann", "in force"),
+    ]
+    assert {row["setting"] for row in sections(tables, tmp_path, queue="mail")["settings"]} == {"weight:mail:acme"}

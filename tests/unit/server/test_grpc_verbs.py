@@ -157,6 +157,13 @@ def test_an_operator_sees_config_throttles_hooks_and_the_journal() -> None:
             await caller.admin.SetConfig(admin.SetConfigRequest(remove=["a"]))
             listed = await caller.admin.ListConfig(admin.ListConfigRequest())
             assert dict(listed.values) == {"throttle:api:rate": "5"}
+            change = admin.SetConfigRequest(remove=["throttle:api:rate"], reason="test", expire_after_ms=60_000)
+            await caller.admin.SetConfig(change)
+            listed = await caller.admin.ListConfig(admin.ListConfigRequest())
+            assert [(one.key, one.before, one.reason) for one in listed.temporary] == [
+                ("throttle:api:rate", "5", "test")
+            ]
+            await caller.admin.SetConfig(admin.SetConfigRequest(values={"throttle:api:rate": "5"}))
             throttle = (await caller.admin.ListThrottles(admin.ListThrottlesRequest())).throttles[0]
             assert (throttle.name, throttle.rate) == ("api", 5.0)
             script = "function on_enqueue(msg) return { fairness_key = 'x', weight = 2 } end"

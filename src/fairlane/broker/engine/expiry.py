@@ -1,4 +1,4 @@
-"""What time alone does within a cycle: leases end, consumers and sinks fall silent, deadlines pass."""
+"""What time alone does in a cycle: leases and temporary config end, consumers and sinks fall silent, deadlines pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from fairlane.broker.calls import run_call
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Call
-from fairlane.core.commands import Given, Remove, Unclaim, Unstage
+from fairlane.core.commands import Given, Remove, RestoreConfig, Unclaim, Unstage
 from fairlane.core.ledger import Message
 from fairlane.model.message import Receipt
 from fairlane.model.names import id_of
@@ -28,6 +28,8 @@ def expire(executor: Executor, cycle: Cycle, *, leases_max: int) -> None:
         executor.execute(Unclaim(queue=queue, consumer=consumer), cycle)
     for queue, sink in schedule.presence.silent_sinks(cycle.now_ms):
         executor.execute(Unstage(queue=queue, sink=sink), cycle)
+    if executor.ledger.config_due_ms <= cycle.now_ms:
+        executor.execute(RestoreConfig(), cycle)
     remove(executor, cycle, schedule.departed(cycle.now_ms))
 
 

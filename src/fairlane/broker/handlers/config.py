@@ -21,6 +21,7 @@ from fairlane.verbs.config import (
     ListConfig,
     ListThrottles,
     SetConfig,
+    TemporaryValue,
     ThrottleList,
 )
 from fairlane.verbs.journal import EVENTS_MAX, Events, ListReaders, ReaderList, ReadJournal
@@ -35,7 +36,18 @@ def _list_config(engine: Engine, request: ListConfig) -> ConfigValues:
         for key, value in sorted(engine.ledger.config.items())
         if key.startswith(request.prefix) and not key.startswith(PRIVATE_PREFIX)
     }
-    return ConfigValues(values=values)
+    shown = [image for image in engine.ledger.temporary.values() if image.key.startswith(request.prefix)]
+    temporary = [
+        TemporaryValue(
+            key=image.key,
+            expires_ms=image.expires_ms,
+            before=image.before,
+            owner=image.owner,
+            reason=image.reason,
+        )
+        for image in sorted(shown, key=lambda image: image.key)
+    ]
+    return ConfigValues(values=values, temporary=temporary)
 
 
 def _throttles(engine: Engine, _request: ListThrottles) -> ThrottleList:

@@ -49,7 +49,8 @@ def _write(request: Shape, message: Any) -> None:  # noqa: ANN401 - message clas
         message.queue = request.queue
         _write_changes(request.policy, message)
     elif isinstance(request, SetConfig):
-        message.values.update({key: value for key, value in request.values.items() if value is not None})
+        kept = {key: value for key, value in request.values.items() if value is not None}
+        write(msgspec.structs.replace(request, values=kept), message)
         message.remove.extend([key for key, value in request.values.items() if value is None])
     else:
         write(request, message)

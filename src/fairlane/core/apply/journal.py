@@ -9,6 +9,7 @@ from fairlane.core.apply.staging import count_staged, revive_sink
 from fairlane.core.ledger import PRIORITIES, ChunkHome, DedupHome, Ledger, Message, Queue
 from fairlane.core.pauses import PauseLog
 from fairlane.journal import records
+from fairlane.model.message import NEVER_MS
 
 
 def reader_set(ledger: Ledger, record: records.ReaderSet, _at_ms: int) -> list[Message]:
@@ -137,6 +138,8 @@ def baseline(ledger: Ledger, record: records.Baseline, _at_ms: int) -> list[Mess
             recount_keys(queue)
     ledger.config.clear()  # in place: the schedule reads it too
     ledger.config.update(record.config)
+    ledger.temporary = {image.key: image for image in record.temporary}
+    ledger.config_due_ms = min((image.expires_ms for image in record.temporary), default=NEVER_MS)
     ledger.readers = {reader.name: reader for reader in record.readers}
     ledger.segments = type(ledger.segments)(record.segments)
     ledger.segment_first, ledger.segment_first_ms = record.segment_first, record.segment_first_ms

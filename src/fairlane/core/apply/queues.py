@@ -6,7 +6,8 @@ from fairlane.core.apply.counting import recount_keys
 from fairlane.core.apply.messages import take_out
 from fairlane.core.apply.staging import unstage
 from fairlane.core.ledger import Ledger, Message, Queue
-from fairlane.journal.records import ConfigSet, QueuePaused, QueueRemoved, QueueSet, Removed
+from fairlane.journal.records import ConfigSet, QueuePaused, QueueRemoved, QueueSet, Removed, TemporaryImage
+from fairlane.model.message import NEVER_MS
 
 
 def queue_set(ledger: Ledger, record: QueueSet, at_ms: int) -> list[Message]:
@@ -44,9 +45,21 @@ def queue_paused(ledger: Ledger, record: QueuePaused, at_ms: int) -> list[Messag
 
 
 def config_set(ledger: Ledger, record: ConfigSet, _at_ms: int) -> list[Message]:
-    """Set or remove a config value."""
+    """Set or remove a config value, for good or until it expires."""
+    if record.expires_ms is not None or ledger.temporary:
+        _note_expiry(ledger, record)
     if record.value is None:
         ledger.config.pop(record.key, None)
     else:
         ledger.config[record.key] = record.value
     return []
+
+
+def _note_expiry(ledger: Ledger, record: ConfigSet) -> None:
+    covered = ledger.temporary.pop(record.key, None)
+    if record.expires_ms is not None:
+        # One temporary value may follow another: what comes back in the end is the last value that was set to stay.
+        before = ledger.config.get(record.key) if covered is None else covered.before
+        image = TemporaryImage(record.key, record.expires_ms, before, record.owner, record.reason)
+        ledger.temporary[record.key] = image
+    ledger.config_due_ms = min((image.expires_ms for image in ledger.temporary.values()), default=NEVER_MS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given
-from fairlane.core.decide import claims, dead_letters, enqueue, journal, leases, queues, staging
+from fairlane.core.decide import claims, config, dead_letters, enqueue, journal, leases, queues, staging
 from fairlane.core.decision import Deciders, Decision
 from fairlane.core.ledger import Ledger
 from fairlane.verbs.verb import Request
@@ -14,6 +14,7 @@ O = TypeVar("O")  # noqa: E741 - the outcome
 
 DECIDERS: Final[Deciders] = {
     **queues.DECIDERS,
+    **config.DECIDERS,
     **enqueue.DECIDERS,
     **staging.DECIDERS,
     **leases.DECIDERS,

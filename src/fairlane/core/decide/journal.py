@@ -83,6 +83,7 @@ def move_base(ledger: Ledger, _command: MoveBase, _now_ms: int, _given: Given) -
         ledger.trimmed,
         ledger.journal_id,
         ledger.journal_since,
+        list(ledger.temporary.values()),
     )
     return Decision([record], None)
 

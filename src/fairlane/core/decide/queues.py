@@ -1,23 +1,20 @@
-"""Queues and config: made, changed, paused, emptied, removed."""
+"""Queues: made, changed, paused, emptied, removed."""
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
-from fairlane.core.checks import is_text, key_fault, text_fault
+from fairlane.core.checks import key_fault
 from fairlane.core.commands import DeleteEmptyQueue, Given
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Queue
-from fairlane.core.throttling import THROTTLE_WEIGHT_PREFIX
 from fairlane.errors import FairlaneError, InvalidArgument, QueueExists
-from fairlane.journal.records import AnyRecord, ConfigSet, QueuePaused, QueueRemoved, QueueSet, Removed
+from fairlane.journal.records import AnyRecord, QueuePaused, QueueRemoved, QueueSet, Removed
 from fairlane.model import limits
 from fairlane.model.message import canonical
 from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq, queue_name_fault
 from fairlane.model.partitions import place_in
 from fairlane.model.policy import QueuePolicy
-from fairlane.verbs.config import SetConfig
 from fairlane.verbs.queues import (
     CreateQueue,
     DeleteQueue,
@@ -28,17 +25,6 @@ from fairlane.verbs.queues import (
     UpdateQueue,
 )
 from fairlane.verbs.verb import Done
-
-THROTTLE_PREFIX = "throttle:"
-WEIGHT_PREFIX = "weight:"
-CAP_PREFIX = "cap:"
-_WHOLE_SETTINGS = (
-    (WEIGHT_PREFIX, 1, limits.WEIGHT_MAX),
-    (CAP_PREFIX, 0, limits.CAP_MAX),
-    (THROTTLE_WEIGHT_PREFIX, 1, limits.WEIGHT_MAX),
-)
-_RATE_LEAST = 1e-6
-_NUMBER_MOST = 1e9
 
 
 def create(ledger: Ledger, request: CreateQueue, _now_ms: int, given: Given) -> Decision[Done]:
@@ -140,65 +126,6 @@ def purge(ledger: Ledger, request: PurgeQueue, _now_ms: int, _given: Given) -> D
     return Decision(records, MessageCount(count=len(numbers)))
 
 
-def set_config(ledger: Ledger, request: SetConfig, _now_ms: int, given: Given) -> Decision[Done]:
-    """Set or remove config values. Those that the broker itself acts on must make sense."""
-    for key, value in request.values.items():
-        fault = text_fault("A config key", key, most=limits.CONFIG_KEY_LENGTH_MAX)
-        if fault is None and value is not None:
-            fault = value_fault(key, value)
-        if fault is not None:
-            return refuse(InvalidArgument(fault))
-    changed = [(key, value) for key, value in request.values.items() if ledger.config.get(key) != value]
-    records: list[AnyRecord] = [
-        ConfigSet(sequence, key, value, given.by) for sequence, (key, value) in enumerate(changed, ledger.next_sequence)
-    ]
-    return Decision(records, Done())
-
-
-def value_fault(key: str, value: object) -> str | None:
-    """Return what is wrong with a config value, or None if nothing is."""
-    if not isinstance(value, str) or len(value) > limits.CONFIG_VALUE_LENGTH_MAX or not is_text(value):
-        return f"A config value is a text of at most {limits.CONFIG_VALUE_LENGTH_MAX} characters."
-    if key.startswith(THROTTLE_PREFIX):
-        return _throttle_fault(key, value)
-    for prefix, least, most in _WHOLE_SETTINGS:
-        if key.startswith(prefix):
-            return _whole_setting_fault(key, value, least=least, most=most)
-    return None
-
-
-def _throttle_fault(key: str, value: str) -> str | None:
-    name, _, setting = key[len(THROTTLE_PREFIX) :].rpartition(":")
-    if not name or setting not in ("rate", "burst"):
-        return f"A throttle is set by throttle:NAME:rate and throttle:NAME:burst, not {key!r}."
-    try:
-        number = float(value)
-    except ValueError:
-        return f"{key} is a number, not {value!r:.60}."
-    if not math.isfinite(number) or number > _NUMBER_MOST:
-        return f"{key} is a finite number of at most 1e9, not {value!r:.60}."
-    if setting == "burst" and not (number == 0 or number >= 1):
-        return f"{key} is at least 1, or 0 to let nothing through, not {value!r:.60}."
-    if setting == "rate" and not (number == 0 or number >= _RATE_LEAST):
-        return f"{key} is 0 or at least 0.000001, not {value!r:.60}."
-    return None
-
-
-def _whole_setting_fault(key: str, value: str, *, least: int, most: int) -> str | None:
-    parts = key.split(":", 2)
-    if len(parts) != 3 or not all(parts):  # noqa: PLR2004 - the three parts named in the text
-        if key.startswith(THROTTLE_WEIGHT_PREFIX):
-            return f"The weight of a queue in a throttle is named {parts[0]}:QUEUE:THROTTLE, not {key!r}."
-        return f"A setting of a fairness key is named {parts[0]}:QUEUE:KEY, not {key!r}."
-    try:
-        number = int(value)
-    except ValueError:
-        number = least - 1
-    if not least <= number <= most:
-        return f"{key} is a whole number from {least} to {most}, not {value!r:.60}."
-    return None
-
-
 DECIDERS: Final[Deciders] = {
     CreateQueue: create,
     UpdateQueue: update,
@@ -207,5 +134,4 @@ DECIDERS: Final[Deciders] = {
     PauseQueue: pause,
     ResumeQueue: resume,
     PurgeQueue: purge,
-    SetConfig: set_config,
 }

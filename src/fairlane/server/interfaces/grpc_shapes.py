@@ -84,7 +84,9 @@ def read_update(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see 
 
 def read_config(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see parsed
     """Return the values to set, with None for those to remove."""
-    return shaped(name, {"values": dict(message.values) | dict.fromkeys(message.remove)})
+    fields = said(message)
+    fields.pop("remove", None)
+    return shaped(name, fields | {"values": dict(message.values) | dict.fromkeys(message.remove)})
 
 
 # -------------------------------------------------------------------------------------------------------------- writing

@@ -16,9 +16,9 @@ from fairlane.spark.whatif.measures import ALL_KEYS, KeyCheck
 
 ERROR_MAX: Final = 0.2
 """The error above which nothing is proposed."""
-_MESSAGES_MIN: Final = 50
+MESSAGES_MIN: Final = 50
 """Keys with fewer messages are not judged by themselves: their p99 is the wait of one message."""
-_SAME_MS: Final = 10
+SAME_MS: Final = 10
 """A difference up to this is none."""
 
 
@@ -56,7 +56,7 @@ def model_errors(checks: Iterable[KeyCheck], queues: Sequence[str]) -> list[Mode
 
 def _error(queue: str, keys: dict[str, KeyCheck]) -> ModelError:
     whole = keys[ALL_KEYS]
-    known = [(error_of(check), check) for key, check in keys.items() if key and check.leased >= _MESSAGES_MIN]
+    known = [(error_of(check), check) for key, check in keys.items() if key and check.leased >= MESSAGES_MIN]
     messages = sum(check.leased for _, check in known)
     mean = sum(error * check.leased for error, check in known) / messages if messages else 0.0
     worst, at = max(((error, check.key) for error, check in known), default=(0.0, None))
@@ -75,7 +75,7 @@ def _error(queue: str, keys: dict[str, KeyCheck]) -> ModelError:
 def error_of(check: KeyCheck) -> float:
     """Return how far the model is from the journal, in parts of what the journal has."""
     apart = abs(check.model_p99_ms - check.journal_p99_ms)
-    return apart / max(check.journal_p99_ms, _SAME_MS) if apart > _SAME_MS else 0.0
+    return apart / max(check.journal_p99_ms, SAME_MS) if apart > SAME_MS else 0.0
 
 
 def require_accuracy(errors: Iterable[ModelError], checks: Iterable[KeyCheck], keys: Iterable[str]) -> None:
@@ -85,7 +85,7 @@ def require_accuracy(errors: Iterable[ModelError], checks: Iterable[KeyCheck], k
             raise ModelInaccurate(_cause(f"queue {one.queue!r}", one.error, one.journal_p99_ms, one.model_p99_ms))
     wanted = {key for key in keys if key != ALL_KEYS}
     for check in checks:
-        if check.key in wanted and check.leased >= _MESSAGES_MIN and (error := error_of(check)) > ERROR_MAX:
+        if check.key in wanted and check.leased >= MESSAGES_MIN and (error := error_of(check)) > ERROR_MAX:
             subject = f"key {check.key!r} of queue {check.queue!r}"
             raise ModelInaccurate(_cause(subject, error, check.journal_p99_ms, check.model_p99_ms))
 

@@ -17,7 +17,7 @@ from fairlane.spark.whatif.measures import ALL_KEYS, KeyMeasures, MeasuredPeriod
 from fairlane.spark.whatif.scenario import Scenario
 from fairlane.spark.whatif.spark_runs import Progress
 from fairlane.spark.whatif.sweeps import SAME, SCENARIOS_MAX, assumed, sweep
-from fairlane.spark.whatif.targets import EVERY_KEY, Target, only_queue, require_keys
+from fairlane.spark.whatif.targets import EVERY_KEY, Target, only_queue, require_keys, worst_rise
 from fairlane.spark.whatif.tasks import ORIGINAL_AT
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
         left: how many messages more than under the original policy were never handed out.
         cost_ms: how much longer a message of the other keys waited, in the mean; what some gained is not counted.
         changes: how many settings it changes.
+        worse: by which part the other key that suffers most is worse off, see ``worst_rise``.
+        worse_key: that key; None if no other key is worse off.
+        config: the config values that it sets.
     """
 
     name: str
@@ -49,6 +52,9 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     left: int
     cost_ms: float
     changes: int
+    worse: float = 0.0
+    worse_key: str | None = None
+    config: dict[str, str | None] = {}
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +84,7 @@ def advise(
     span: MeasuredPeriod | None = None,
     spark: SparkSession | None = None,
     progress: Progress | None = None,
+    known: Comparison | None = None,
 ) -> Advice:
     """Look for the setting that meets targets at the least cost to the rest.
 
@@ -90,6 +97,7 @@ def advise(
         span: which messages to measure.
         spark: where to run; None for this process.
         progress: called with how many runs are done, and how many there are.
+        known: the original settings on the same journal and span, if they have been run already; not with ``assume``.
 
     Raises:
         CandidateInvalid: there is no target, a key is unknown, or a sweep can't be understood.
@@ -97,7 +105,8 @@ def advise(
     """
     queue = only_queue(journal, targets)
     base = assumed(assume, journal.queues, journal.policies)
-    known = compare(journal, [base] if assume else [], span=span, spark=spark)
+    if known is None:
+        known = compare(journal, [base] if assume else [], span=span, spark=spark)
     require_keys(targets, known.of(ORIGINAL_AT, queue), queue)
     require_accuracy(known.errors, known.checks, [target.key for target in targets])
     base_at = len(known.scenarios) - 1
@@ -129,6 +138,7 @@ def judged(found: Comparison, at: int, queue: str, targets: Sequence[Target], *,
     messages = sum(keys[key].leased for key in rest)
     longer = sum(max(0.0, keys[key].wait_mean_ms - before[key].wait_mean_ms) * keys[key].leased for key in rest)
     scenario = found.scenarios[at]
+    worse, worse_key = worst_rise(before, keys, targets)
     return Tried(
         name=scenario.name,
         values=[target.value(keys) for target in targets],
@@ -137,6 +147,9 @@ def judged(found: Comparison, at: int, queue: str, targets: Sequence[Target], *,
         left=_lost(keys) - _lost(before),
         cost_ms=longer / messages if messages else 0.0,
         changes=scenario.changes - found.scenarios[base_at].changes,
+        worse=worse,
+        worse_key=worse_key,
+        config=scenario.config,
     )
 
 

@@ -1,4 +1,8 @@
-"""Targets: what a measure of a key should be at most, or at least."""
+"""Targets and rails: what a measure of a key should be at most, or at least, and how much worse off others may be.
+
+A key is worse off if its messages wait longer, if more of them miss their deadlines, or if most are never leased. Keys
+with few messages are judged by their mean wait, since their p99 is the wait of one message.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fairlane.errors import CandidateInvalid
+from fairlane.spark.whatif.accuracy import MESSAGES_MIN, SAME_MS
 from fairlane.spark.whatif.measures import ALL_KEYS, KeyMeasures
 
 if TYPE_CHECKING:
@@ -27,6 +32,7 @@ _MEASURES: dict[str, Callable[[KeyMeasures], float]] = {
     "misses": lambda one: one.misses,
     "share": lambda one: one.share,
 }
+_STARVED = 0.5
 _COUNTED = ("misses", "share")
 
 
@@ -101,3 +107,33 @@ def only_queue(journal: Journal, targets: Sequence[Target]) -> str:
     if len(journal.queues) != 1 or not targets:
         raise CandidateInvalid("This needs exactly one queue and at least one target.")
     return journal.queues[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------- rails
+
+
+def rise(before: KeyMeasures, after: KeyMeasures) -> float:
+    """Return by which part a key is worse off afterwards; 0 if it is not. Differences up to 10 ms are none."""
+    is_large = min(before.leased, after.leased) >= MESSAGES_MIN
+    waits = (before.wait_p99_ms, after.wait_p99_ms) if is_large else (before.wait_mean_ms, after.wait_mean_ms)
+    longer = waits[1] - waits[0]
+    missed = after.misses / max(after.messages, 1) - before.misses / max(before.messages, 1)
+    left = after.left / max(after.messages, 1) - before.left / max(before.messages, 1)
+    # At the end of a window some messages always wait. Only if most of them do, the key gets nothing.
+    starved = left if left > _STARVED else 0.0
+    return max(longer / max(waits[0], SAME_MS) if longer > SAME_MS else 0.0, missed, starved, 0.0)
+
+
+def others_of(keys: Mapping[str, KeyMeasures], targets: Sequence[Target]) -> list[str]:
+    """Return the keys that no target names. A target for every key names all of them."""
+    named = {target.key for target in targets}
+    return [] if EVERY_KEY in named else [key for key in keys if key not in {ALL_KEYS, *named}]
+
+
+def worst_rise(
+    before: Mapping[str, KeyMeasures], after: Mapping[str, KeyMeasures], targets: Sequence[Target]
+) -> tuple[float, str | None]:
+    """Return by which part the other key that suffers most is worse off, and which key that is; None for no key."""
+    known = (key for key in others_of(after, targets) if key in before)
+    worst, key = max(((rise(before[key], after[key]), key) for key in known), default=(0.0, None))
+    return (worst, key) if worst else (0.0, None)

@@ -115,24 +115,50 @@ class AsyncAdminVerbs(AsyncVerbs):
 
     # ---------------------------------------------------------------------------------------------------------- config
 
-    async def set_config(self, key: str, value: str | None, *, by: str | None = None) -> None:
+    async def set_config(
+        self,
+        key: str,
+        value: str | None,
+        *,
+        owner: str | None = None,
+        reason: str | None = None,
+        expire_after_ms: int | None = None,
+        by: str | None = None,
+    ) -> None:
         """Set a config value, or with None remove it. It takes effect at once on everything that waits.
 
         ``throttle:NAME:rate`` and ``throttle:NAME:burst`` set throttles; ``weight:QUEUE:KEY`` and ``cap:QUEUE:KEY`` set
         weights and caps of fairness keys. Hooks read those under ``queue:QUEUE:`` and ``public:``.
 
+        Args:
+            key: the config key.
+            value: the value; None removes it.
+            owner: who is responsible for the value, for the journal.
+            reason: why it is set, for the journal.
+            expire_after_ms: after this time the broker restores the value that was set without an expiry before.
+            by: who asks, for the journal.
+
         Raises:
             InvalidArgument: nothing was changed.
         """
-        await self.call(config.SetConfig(values={key: value}), by=by)
+        await self.set_config_many({key: value}, owner=owner, reason=reason, expire_after_ms=expire_after_ms, by=by)
 
-    async def set_config_many(self, values: Mapping[str, str | None], *, by: str | None = None) -> None:
+    async def set_config_many(
+        self,
+        values: Mapping[str, str | None],
+        *,
+        owner: str | None = None,
+        reason: str | None = None,
+        expire_after_ms: int | None = None,
+        by: str | None = None,
+    ) -> None:
         """Set config values, or with None remove them, all in one commit; see ``set_config``.
 
         Raises:
             InvalidArgument: nothing was changed.
         """
-        await self.call(config.SetConfig(values=dict(values)), by=by)
+        request = config.SetConfig(values=dict(values), owner=owner, reason=reason, expire_after_ms=expire_after_ms)
+        await self.call(request, by=by)
 
     async def set_throttle(
         self, name: str, *, rate: float | None, burst: float | None = None, by: str | None = None
@@ -155,6 +181,11 @@ class AsyncAdminVerbs(AsyncVerbs):
         """Return the config values whose config keys begin with a prefix."""
         answer = await self.call(config.ListConfig(prefix=prefix))
         return answer.values
+
+    async def list_temporary_config(self, prefix: str = "") -> list[config.TemporaryValue]:
+        """Return the config values that expire, of those whose config keys begin with a prefix."""
+        answer = await self.call(config.ListConfig(prefix=prefix))
+        return answer.temporary
 
     async def throttles(self) -> list[ThrottleView]:
         """Return all throttles that have a rate, with their current tokens."""
