@@ -63,7 +63,7 @@ SECTIONS = {
         "whatif": ("data.whatif", "Replay an exported journal under other settings."),
         "advise": ("data.advise", "Find the settings that would have met targets at the least cost to others."),
         "capacity": ("data.capacity", "Find the fewest consumers with which targets would have been met."),
-        "tune": ("data.tune", "Tune a running queue until targets are met, and roll back what makes things worse."),
+        "tune": ("data.tune", "Tune a queue of a running server until targets are met."),
         "forecast": ("data.forecast", "Forecast arrivals by hour."),
         "backfill": ("data.bulk", "Enqueue the rows of files or of a table, each once."),
         "archive": ("data.bulk", "Archive finished days of the journal and of acknowledged messages as Parquet."),
