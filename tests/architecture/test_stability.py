@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import fairlane
+from fairlane.chargeback import statements
 from fairlane.journal import codec, schema
 from fairlane.spark.pipeline import manifest
 
@@ -15,10 +16,11 @@ PAGE = (ROOT / "docs" / "stability.md").read_text()
 
 
 def test_the_page_names_the_format_versions() -> None:
-    """The table of formats has the versions of the journal, the events and the manifest."""
+    """The table of formats has the versions of the journal, the events, the manifest and the statements."""
     assert f"| journal page (all stores) | {codec.VERSION} |" in PAGE
     assert f"| events (Arrow, Parquet) | {schema.EVENTS_VERSION} |" in PAGE
     assert f"| table manifest of the pipeline | {manifest.VERSION} |" in PAGE
+    assert f"| statements of chargeback | {statements.VERSION} |" in PAGE
 
 
 def test_the_page_names_the_version_and_the_supported_pythons() -> None:

@@ -9,11 +9,13 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fairlane.chargeback import DaySelection, issue_statement, reconcile
 from fairlane.report import make_report
 from fairlane.spark.pipeline import JournalFolder, read_table, run_pipeline, verify
 from tests.spark.independent_sums import Sums
@@ -144,6 +146,22 @@ def test_a_pause_is_billed_to_nobody(outcome: Outcome) -> None:
     by_operator = outcome.expected("paused_by_operator_ms", ["tenant"])
     assert by_operator
     assert outcome.expected("paused_of_plain_ms", ["tenant"]) == by_operator
+
+
+def test_charges_are_what_the_journal_says(outcome: Outcome) -> None:
+    """At a price of 1 for each unit, the lines of a tenant are its cost, its messages and its time in the journal."""
+    prices, statements = outcome.folder / "prices.toml", outcome.folder / "statements"
+    prices.write_text('currency = "EUR"\nprices = [{cost_unit = 1, message = 1, service_second = 1000}]\n')
+    tables, both_days = outcome.folder / "tables", DaySelection(newest=True)
+    first = issue_statement(tables, statements, prices=prices, now_ms=0)
+    second = issue_statement(tables, statements, prices=prices, now_ms=0, days=both_days)
+    assert [len(issue.statement.days) for issue in (first, second) if issue.statement is not None] == [1, 1]
+    lines = ds.dataset(sorted(statements.glob("*/lines.parquet"))).to_table().to_pandas()
+    found = lines.groupby(["SkuId", "SubAccountId"])["BilledCost"].sum()
+    for sku, measure in (("cost", "cost_true"), ("messages", "acked"), ("service-time", "service_ms")):
+        told = {(tenant,): int(amount) for tenant, amount in found[sku].items() if amount}
+        assert told == outcome.expected(measure, ["tenant"])
+    assert reconcile(tables, statements, prices=prices).agrees
 
 
 def test_outcomes_and_dead_letters(outcome: Outcome) -> None:

@@ -7,7 +7,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -127,9 +127,10 @@ class StatementWriter:
         )
 
     def discard(self) -> None:
-        """Delete what was written, unless it is committed."""
-        self._parquet.close()
-        self._csv_file.close()
+        """Delete what was written, unless it is committed. What cannot be deleted now, the next process deletes."""
+        for file in (self._parquet, self._csv_file):
+            with suppress(OSError):  # of a full disk, which the first error has told already
+                file.close()
         shutil.rmtree(self._hidden, ignore_errors=True)
 
 

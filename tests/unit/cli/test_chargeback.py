@@ -38,8 +38,8 @@ def options(books: Books) -> list[str]:
 def test_a_statement_is_issued_once(shell: Shell, books: Books) -> None:
     """The first call tells the statement and the days that it leaves out, the second that there is nothing to do."""
     held = [
-        "Not issued: 2026-03-03, the newest day; --include-newest issues it.",
-        "Not issued: 2026-03-02, a part of the journal is missing; --include-incomplete issues it.",
+        "Held back: 2026-03-03, the newest day; --include-newest includes it.",
+        "Held back: 2026-03-02, a part of the journal is missing; --include-incomplete includes it.",
     ]
     done = shell.ok("chargeback", "issue", *options(books))
     folder = books.statements / "statement-000001"

@@ -97,7 +97,7 @@ def _issued(done: Issue) -> Iterable[str]:
 def _held(held: Sequence[HeldDay]) -> Iterable[str]:
     for reason, meaning in _REASONS.items():
         if days := [each.day for each in held if each.reason == reason]:
-            yield f"Not issued: {_days(days)}, {meaning}; {_REMEDIES[reason]} issues it."
+            yield f"Held back: {_days(days)}, {meaning}; {_REMEDIES[reason]} includes it."
 
 
 def _days(days: Sequence[date]) -> str:
