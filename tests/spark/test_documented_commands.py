@@ -152,6 +152,7 @@ def run(arguments: list[str], place: Path) -> None:
     assert read_manifest(tables) not in (None, before)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_the_spark_commands_of_a_page_run_as_written(
     page: str, spark: SparkSession, server: ServerProcess, place: Path

@@ -21,13 +21,7 @@ from tests.spark.test_pipeline import Tables, contents, write_segment
 MESSAGES = 20
 
 
-EVERY_DAY = ("iceberg in S3",)
-"""The place of the gate, where most can go wrong; the long tests have all, and ``test_pipeline`` has folders."""
-
-
-@pytest.fixture(
-    params=[pytest.param(place, marks=() if place in EVERY_DAY else pytest.mark.long) for place in (*PLACES, *STORES)]
-)
+@pytest.fixture(params=[*PLACES, *STORES])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place for tables, of every kind."""
 
@@ -59,6 +53,19 @@ def at_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ta
     return contents(spark, place / "tables")
 
 
+def test_two_runs_fill_a_catalog_in_an_object_store(spark: SparkSession, s3: S3Server, tmp_path: Path) -> None:
+    """What the first run wrote to Iceberg in S3 is read by the second, and every event is there once."""
+    address = address_at("iceberg in S3", tmp_path, lambda: s3)
+    events, journal = many_events(), JournalFolder(tmp_path / "journal")
+    for part in (events[:30], events[30:]):
+        write_segment(journal.path, part)
+        assert run_pipeline(spark, journal, address).events == len(part)
+    found = open_tables(address).dataset("events").to_table(columns=["sequence"])["sequence"].to_pylist()
+    assert sorted(found) == [each["sequence"] for each in events]
+    check_read_without_spark(spark, address)
+
+
+@pytest.mark.long
 def test_catching_up_with_many_segments_duplicates_nothing(
     spark: SparkSession, address: str, tmp_path: Path, at_once: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:

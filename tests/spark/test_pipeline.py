@@ -177,6 +177,7 @@ class Killed(BaseException):
     """The process is gone at this point."""
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed(spark: SparkSession, tmp_path: Path, at_once: Tables) -> None:
     """Killed before it is decided, a run leaves the old tables; killed while files are moved, the next one goes on."""
     story, journal, tables = a_story(), tmp_path / "journal", tmp_path / "tables"

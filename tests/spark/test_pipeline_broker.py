@@ -147,6 +147,7 @@ def test_an_idle_server_causes_no_spark_job(spark: SparkSession, server: ServerP
         assert run_pipeline(spark, source, tmp_path / "tables").run == first.run + 1
 
 
+@pytest.mark.long
 def test_a_server_without_messages_is_idle_too(spark: SparkSession, server: ServerProcess, tmp_path: Path) -> None:
     """Once the beginning of the journal is in the tables, looking starts no job and adds nothing to the journal."""
     place = ServerAddress(server=f"http://{server.address}")

@@ -80,6 +80,7 @@ def test_missing_events_are_refused_then_marked_then_healed(spark: SparkSession,
     assert read_table(spark, tables, "tenant_usage").where("NOT is_complete").count() == 0
 
 
+@pytest.mark.long
 def test_a_journal_that_begins_late_is_incomplete_from_the_first_run(spark: SparkSession, tmp_path: Path) -> None:
     """The first run on a trimmed journal is refused too; accepted, only its first day is marked."""
     write_segment(tmp_path / "journal", a_story()[5:])
@@ -96,6 +97,7 @@ def test_a_journal_that_begins_late_is_incomplete_from_the_first_run(spark: Spar
     }
 
 
+@pytest.mark.long
 def test_a_message_that_was_open_before_a_gap_is_marked(spark: SparkSession, tmp_path: Path) -> None:
     """What may have been served in the gap waits in the tables, and its row says that more may have happened."""
     story = a_story()

@@ -37,6 +37,7 @@ def work(server: ServerProcess, count: int) -> None:
             client.ack(message)
 
 
+@pytest.mark.long
 def test_a_stream_fills_the_tables_in_batches(spark: SparkSession, server: ServerProcess, tmp_path: Path) -> None:
     """In pieces, over two queries and after a repetition, the tables are those that are made of all events at once."""
     tables = tmp_path / "tables"

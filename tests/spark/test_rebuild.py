@@ -62,6 +62,7 @@ def test_days_are_rebuilt_from_the_events(spark: SparkSession, place: tuple[Path
     assert {name for name in before ^ files(tables) if "day=2026-01-02" not in name} == set()
 
 
+@pytest.mark.long
 def test_all_days_from_one_on_are_rebuilt(spark: SparkSession, place: tuple[Path, Tables]) -> None:
     """Without a last day everything from the first on is computed again, open messages too."""
     tables, whole = place
