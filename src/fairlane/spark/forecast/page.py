@@ -116,7 +116,7 @@ def _tenants_table(tenants: Sequence[TenantForecast]) -> str:
 
 
 def _tenant_row(name: str, expected: float, before: float) -> list[str]:
-    change = f"{expected / before - 1:+.0%}" if before else "new"
+    change = f"{round(expected / before - 1, 2) + 0.0:+.0%}" if before else "new"  # never -0 %
     return [name, f"{expected:,.0f}", f"{before:,.0f}", change]
 
 
