@@ -17,5 +17,5 @@ def test_a_cached_frame_is_computed_once_and_its_plan_is_short(spark: SparkSessi
         assert kept.join(kept.withColumnRenamed("drawn", "same"), "id").where("drawn = same").count() == 100
         plan = kept._jdf.queryExecution().analyzed().toString()
         assert plan.splitlines()[0].startswith("InMemoryRelation")
-        assert kept.storageLevel.useMemory
+        assert drawn.storageLevel.useMemory
     assert not drawn.storageLevel.useMemory

@@ -12,22 +12,30 @@ import shutil
 import signal
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from fairlane.cli.errors import INTERRUPTED
 from fairlane.cli.main import cli
 from fairlane.client import Client
 from fairlane.spark.pipeline import read_manifest
+from fairlane.testing.stepped import SteppedBroker
 from tests.spark.queues import address, until
+from tests.spark.test_pipeline_broker import export
 from tests.system.server_process import ROOT, ServerProcess
 
 pytestmark = pytest.mark.timeout(600)
 
 BLOCK = re.compile(r"^ *```(?:sh|bash|shell|console)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-NEEDS_SPARK = re.compile(r"\bfairlane\b.* (pipeline|backfill|archive|report|whatif|advise|redrive .*--where)\b")
+NEEDS_SPARK = re.compile(
+    r"\bfairlane\b.* (pipeline|backfill|archive|report|whatif|advise|capacity|redrive .*--where)\b"
+)
 SERVER = re.compile(r"https?://[\w.]+:7420(?:,https?://[\w.]+:7420)*")
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
 EXPORT = "/var/lib/fairlane/export"
@@ -48,8 +56,23 @@ PAGES = {
 }
 
 
+@contextmanager
+def in_folder(spark: SparkSession, folder: Path) -> Iterator[None]:
+    """Read relative paths in a folder, as a Java does that is started there."""
+    hadoop: Any = spark._jvm and spark._jvm.org.apache.hadoop.fs
+    files = hadoop.FileSystem.getLocal(spark._jsc.hadoopConfiguration())
+    before = files.getWorkingDirectory()
+    files.setWorkingDirectory(hadoop.Path(str(folder)))
+    try:
+        yield
+    finally:
+        files.setWorkingDirectory(before)
+
+
 @pytest.fixture
-def place(server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     """A folder with what the pages assume: orders in files, exported journals, and a server with dead letters."""
     with Client(address(server)) as client:
         client.create_queue("orders", {"max_attempts": 1})
@@ -65,9 +88,26 @@ def place(server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     export = ["--server", address(server), "journal", "export", "--to", str(tmp_path / "exports")]
     assert CliRunner().invoke(cli, export).exit_code == 0
     shutil.copytree(tmp_path / "exports", tmp_path / "journal")
+    record_mail(tmp_path / "recorded")
     monkeypatch.setenv("FAIRLANE_SERVER", address(server))
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    with in_folder(spark, tmp_path):
+        yield tmp_path
+
+
+def record_mail(folder: Path) -> None:
+    """Export the journal of a worker that takes 50 ms for a mail, of ten that come each second."""
+    broker = SteppedBroker()
+    broker.create_queue("mail")
+    for _ in range(60):
+        for tenant in ("acme", "beta") * 5:
+            broker.enqueue("mail", b"hello", fairness_key=tenant)
+        for _ in range(10):
+            (delivery,) = broker.lease("mail", 1, owner="worker-1")
+            broker.advance(50)
+            broker.ack(delivery)
+        broker.advance(500)
+    export(broker, folder)
 
 
 def write_orders(spark: SparkSession, folder: Path) -> None:
@@ -80,7 +120,7 @@ def write_orders(spark: SparkSession, folder: Path) -> None:
 
 def words(line: str, place: Path) -> list[str]:
     """Return the arguments that a shell would pass to the command."""
-    here = line.replace(EXPORT, str(place / "exports"))
+    here = line.replace(EXPORT, str(place / "recorded"))
     if " rebuild " in line:
         manifest = read_manifest(place / "tables")
         here = DAY.sub(str(manifest.days[-1] if manifest is not None else ""), here)
@@ -108,7 +148,7 @@ def run(arguments: list[str], place: Path) -> None:
     watcher.start()
     result = CliRunner().invoke(cli, arguments)
     watcher.join()
-    assert result.exit_code == 1, result.output  # click's answer to an interrupt
+    assert result.exit_code == INTERRUPTED, result.output
     assert read_manifest(tables) not in (None, before)
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.cli.errors import INTERRUPTED
 from fairlane.client import Client
 from fairlane.spark.pipeline import read_manifest
 from tests.docs.test_first_steps import free_port
 from tests.spark.queues import address, until
 from tests.system.server_process import ROOT, ServerProcess, serving
 
-INTERRUPTED = 130
 PATIENCE_S = 120.0
 
 
@@ -34,7 +34,8 @@ class FollowerProcess:
 
     def _read(self) -> None:
         assert self.process.stderr is not None
-        self.lines.extend(self.process.stderr)
+        with self.process.stderr as lines:
+            self.lines.extend(lines)
 
     def has_said(self, text: str) -> bool:
         """Return whether a line begins so."""
@@ -91,6 +92,7 @@ def has_events(tables: Path, count: int) -> bool:
     return manifest is not None and manifest.events >= count
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_follower_outlives_its_server_and_itself(tmp_path: Path) -> None:
     """While the server is down it waits and says so; once it is back, and after kill -9, the tables catch up."""

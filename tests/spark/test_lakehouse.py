@@ -21,8 +21,8 @@ from tests.spark.test_pipeline import Tables, contents, write_segment
 MESSAGES = 20
 
 
-EVERY_DAY = ("parquet in a folder", "delta in S3", "iceberg in S3")
-"""The places of the gate; the long tests have all."""
+EVERY_DAY = ("iceberg in S3",)
+"""The place of the gate, where most can go wrong; the long tests have all, and ``test_pipeline`` has folders."""
 
 
 @pytest.fixture(
@@ -102,6 +102,7 @@ def check_read_without_spark(spark: SparkSession, address: str) -> None:
     assert len(found) == MESSAGES
 
 
+@pytest.mark.long
 def test_many_shuffle_partitions_make_few_files(spark: SparkSession, tmp_path: Path) -> None:
     """However many partitions a shuffle has, a small table has one file for each of its partitions."""
     journal, before = JournalFolder(tmp_path / "journal"), spark.conf.get("spark.sql.shuffle.partitions")

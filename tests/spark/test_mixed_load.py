@@ -202,6 +202,7 @@ def test_the_broker_may_go_on_meanwhile(outcome: Outcome) -> None:
     assert found.followed > 200
 
 
+@pytest.mark.long
 def test_a_lost_event_is_found(outcome: Outcome, tmp_path: Path) -> None:
     """Of a journal that lacks the acknowledgement of one message, the tables have one message too many."""
     (segment,) = (outcome.folder / "journal").glob("*.parquet")

@@ -95,6 +95,7 @@ def test_settings_of_spark_defaults_are_known(tmp_path: Path, variable: str) -> 
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_a_submitted_job_runs_where_it_was_submitted_to(tmp_path: Path) -> None:
     """The master and the settings of spark-submit stay, and ours fill in what it does not say."""
     job = tmp_path / "job.py"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import lru_cache
 from random import Random
 
 import pytest
@@ -33,28 +34,44 @@ def waits(first: int, at: int, until: int | None, key: str, cost: int = 1, **ter
     return [new] if until is None else [new, of("leased", first + 1, until, first)]
 
 
+# The stages that tables are made of are computed once for each frame of events.
+once = lru_cache(maxsize=4)
+
+
+@once
 def pieces_of(events: DataFrame, span: Days) -> DataFrame:
     """Return who waited for a turn, by the events alone."""
     return kept(pieces(kept(attempts(events)), events, span))
 
 
+@once
 def runs_of(events: DataFrame, span: Days) -> DataFrame:
     """Return the work of keys, by the events alone."""
     return kept(runs(pieces_of(events, span), events, events, span))
 
 
+@once
+def entries_of(events: DataFrame, span: Days) -> DataFrame:
+    """Return the entries of windows, by the events alone."""
+    return kept(entries(runs_of(events, span)))
+
+
+@once
+def starvation_of(events: DataFrame, span: Days) -> DataFrame:
+    """Return who starved, by the events alone."""
+    return kept(starvation(pieces_of(events, span), span))
+
+
+@once
 def keys_of(events: DataFrame, span: Days) -> DataFrame:
     """Return the shares of keys, and on the way all that they are made of."""
-    worked = runs_of(events, span)
-    starving = kept(starvation(pieces_of(events, span), span))
-    return fairness_keys(worked, kept(entries(worked)), starving)
+    return kept(fairness_keys(runs_of(events, span), entries_of(events, span), starvation_of(events, span)))
 
 
+@once
 def queues_of(events: DataFrame, span: Days) -> DataFrame:
     """Return the fairness of queues, and on the way all that it is made of."""
-    worked = runs_of(events, span)
-    starving = kept(starvation(pieces_of(events, span), span))
-    return fairness(worked, kept(entries(worked)), starving, span)
+    return kept(fairness(runs_of(events, span), entries_of(events, span), starvation_of(events, span), span))
 
 
 def test_work_and_waiting_are_summed_by_run(spark: SparkSession) -> None:
@@ -154,7 +171,7 @@ def test_a_key_that_gets_nothing_for_long_starves(spark: SparkSession) -> None:
         *[each for number in range(10) for each in waits(100 + 2 * number, 65_000, 70_000 + number, "other")],
     ]
     events, span = frame(spark, *rows), span_to(10 * MINUTE)
-    episodes = starvation(pieces_of(events, span), span)
+    episodes = starvation_of(events, span)
     columns = ("top_key", "from_ms", "until_ms", "lasted_ms", "served_meanwhile")
     assert told(episodes, *columns) == [("victim", DAY_0 + 1_000, DAY_0 + 151_000, 150_000, 10)]
     starved = told(keys_of(events, span).where("starved_ms > 0"), "top_key", "from_ms", "starved_ms")
@@ -178,7 +195,7 @@ def test_what_is_given_up_or_never_served_starves_too(spark: SparkSession) -> No
         *waits(5, 0, None, "throttled", throttles=["smtp"]),
     ]
     span = span_to(5 * MINUTE)
-    episodes = starvation(pieces_of(frame(spark, *rows), span), span)
+    episodes = starvation_of(frame(spark, *rows), span)
     assert told(episodes, "top_key", "from_ms", "until_ms", "lasted_ms") == [
         ("dropped", DAY_0, DAY_0 + 90_000, 90_000),
         ("stuck", DAY_0 + 30_000, None, 270_000),
@@ -247,7 +264,7 @@ def test_who_is_paused_does_not_starve(spark: SparkSession) -> None:
     ]
     span = span_to(DAY + 5 * MINUTE)
     events = frame(spark, *rows)
-    episodes = starvation(pieces_of(events, span), span)
+    episodes = starvation_of(events, span)
     assert told(episodes, "day", "queue", "top_key") == [
         (FIRST_DAY, "mail", "other"),
         (date(2026, 1, 2), "mail", "other"),
@@ -386,7 +403,7 @@ def test_a_day_without_consumers_costs_what_its_events_cost(spark: SparkSession)
         (DAY_0, 60, 60, 0),
         (DAY_0 + MINUTE, 60, 60, 0),
     ]
-    assert starvation(pieces_of(events, span), span).count() == 60
+    assert starvation_of(events, span).count() == 60
     assert noisy_neighbours(runs_of(events, span)).count() == 0
 
 

@@ -10,6 +10,7 @@ from fairlane.journal.arrow import SCHEMA
 from fairlane.journal.schema import EVENTS_VERSION, NAMES
 from fairlane.spark.source.message_columns import spark_schema
 from fairlane.spark.tables.schemas import EVENTS
+from fairlane.spark.tables.table import TIME
 from fairlane.spark.whatif.files import COLUMNS_READ, COLUMNS_UNUSED
 
 ROOT = Path(__file__).parents[2]
@@ -29,8 +30,10 @@ def test_arrow_has_the_columns_of_the_schema() -> None:
 
 
 def test_spark_has_the_columns_of_the_schema() -> None:
-    """The table ``events`` has the columns and types of the Arrow schema, and the day."""
-    told = [(field.name, field.dataType) for field in EVENTS.schema]
+    """The table ``events`` has the columns and types of the Arrow schema, instants also as TIMESTAMPs, and the day."""
+    told = [(field.name, field.dataType) for field in EVENTS.schema if field.dataType != TIME]
+    twins = {field.name for field in EVENTS.schema if field.dataType == TIME}
+    assert twins == {"at", "due_at", "deadline_at", "expires_at"}
     arrow = [(field.name, field.dataType) for field in spark_schema(SCHEMA)]
     assert told[:-1] == arrow
     assert told[-1][0] == "day"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import reduce
@@ -282,7 +282,8 @@ class _Run:
 
         groups = {each.journal_id: each.group for each in after.journals}
         ended = {each.journal_id: each.last_ms or 0 for each in after.journals if each.is_ended}
-        build(events, span, newest_day=newest_day, carry=carry, ended=ended, groups=groups, write=write)
+        with self._described("settings"):
+            build(events, span, newest_day=newest_day, carry=carry, ended=ended, groups=groups, write=write)
         write(GAPS.name, gaps(self._spark, after.gaps))
 
     def _events(self, intake: Intake, first_day: date, carried_from: date | None) -> DataFrame:
@@ -321,10 +322,13 @@ class _Run:
         replaces = {tuple(partition.items()): partition for partition in gone}
         return TableChange(adds=tuple(files), replaces=tuple(replaces.values()))
 
+    def _described(self, what: str) -> AbstractContextManager[None]:
+        return described(self._spark, f"Fairlane pipeline, run {self._number}: {what}")
+
     @contextmanager
     def _step(self, what: str) -> Iterator[None]:
         began = time.monotonic()
-        with described(self._spark, f"Fairlane pipeline, run {self._number}: {what}"):
+        with self._described(what):
             yield
         self._tell(f"run {self._number}: {what}, {time.monotonic() - began:.1f} s")
 

@@ -93,7 +93,8 @@ class JournalFolder:
                 yield self._read(spark, [segment]).where(wanted)
 
     def _read(self, spark: SparkSession, segments: Sequence[Segment]) -> DataFrame:
-        return events(spark.read.schema(JOURNAL_SCHEMA).parquet(*[str(segment.path) for segment in segments]))
+        paths = [str(segment.path.absolute()) for segment in segments if segment.path is not None]
+        return events(spark.read.schema(JOURNAL_SCHEMA).parquet(*paths))  # Java may have begun in another folder
 
     def done(self, journals: Sequence[JournalCoverage]) -> None:
         """Do nothing: the exporter decides how long files are kept."""

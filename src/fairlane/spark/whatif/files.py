@@ -56,7 +56,7 @@ def journal_files(folder: Path | str) -> list[Path]:
         )
     for first, last in gaps(file.covers for file in found):
         raise JournalIncomplete(f"The exported journal in {folder} has a gap: sequences {first} to {last} are missing.")
-    return [folder / file.name for file in found]
+    return [folder.absolute() / file.name for file in found]  # executors have folders of their own
 
 
 def read_events(files: Sequence[Path], *, queues: Iterable[str] | None) -> pa.Table:
