@@ -96,9 +96,8 @@ def _tables(found: QueueForecast) -> list[Table]:
 
 
 def _arrivals_row(error: ArrivalsError) -> list[str]:
-    checked = (
-        f"on {error.days_held_out} held-out days; repeating the last {error.season} would be {error.naive:.0%} off"
-    )
+    held_out = f"{error.days_held_out} held-out day{'' if error.days_held_out == 1 else 's'}"
+    checked = f"on {held_out}; repeating the last {error.season} would be {error.naive:.0%} off"
     left_out = f"; {error.days_left_out} incomplete days left out" if error.days_left_out else ""
     text = f"{error.error:.0%} ({checked}; {error.days:.0f} days of history by hour of the {error.season}{left_out})"
     return ["error of the arrivals", text]

@@ -71,8 +71,9 @@ def _certainty(found: QueueForecast) -> str:
 def _arrivals_fact(error: ArrivalsError) -> str:
     limit = f" Above {ERROR_MAX:.0%} nothing is advised." if error.error > ERROR_MAX else ""
     left_out = f" {error.days_left_out} incomplete days are left out." if error.days_left_out else ""
+    held_out = f"{error.days_held_out} held-out day{'' if error.days_held_out == 1 else 's'}"
     return (
-        f"Error of the arrivals on {error.days_held_out} held-out days: {error.error:.0%} by hour, {error.tenants:.0%} "
+        f"Error of the arrivals on {held_out}: {error.error:.0%} by hour, {error.tenants:.0%} "
         f"by tenant; repeating the last {error.season} would be {error.naive:.0%} off.{limit} The model has "
         f"{error.days:.0f} days of history, by hour of the {error.season}.{left_out}"
     )
@@ -115,7 +116,7 @@ def _tenants_table(tenants: Sequence[TenantForecast]) -> str:
 
 
 def _tenant_row(name: str, expected: float, before: float) -> list[str]:
-    change = f"{expected / before - 1:+.0%}" if before else "new"
+    change = f"{round(expected / before - 1, 2) + 0.0:+.0%}" if before else "new"  # never -0 %
     return [name, f"{expected:,.0f}", f"{before:,.0f}", change]
 
 
