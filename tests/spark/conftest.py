@@ -13,6 +13,7 @@ from tests.kit.java import LEAN
 from tests.system.server_process import ServerProcess, serving
 
 SMALL_DATA = {
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import date
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fairlane.spark.caching import cached
 from fairlane.spark.pipeline.folder import CARRIED
 from fairlane.spark.tables.attempts import attempts
 from fairlane.spark.tables.dead_letters import dead_letters
@@ -38,37 +38,26 @@ def build(events: DataFrame, span: Days, *, newest_day: date, carry: Sequence[da
         carry: the days whose ends are kept.
         write: writes a table; only its rows of these days are kept.
     """
-    tried = attempts(events).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    with cached(attempts(events)) as tried:
         write("messages", messages(tried, newest_day=newest_day))
         for table in (tenant_usage, latency, throttle_waits, sla, dead_letters):
             write(table.__name__, table(tried))
         _carry(events, tried, carry, write)
         _make_fairness(events, tried, span, write)
-    finally:
-        tried.unpersist()
 
 
 def _carry(events: DataFrame, tried: DataFrame, days: Sequence[date], write: Write) -> None:
     """Write what days carry over. Usually few messages are open, so events need not be shuffled."""
-    still_open = open_messages(tried, days=days).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    with cached(open_messages(tried, days=days)) as still_open:
         found = F.broadcast(still_open) if still_open.count() <= BROADCAST_MAX else still_open
         write(CARRIED, carried(events, found, days=days).drop("day").withColumnRenamed("carried_on", "day"))
-    finally:
-        still_open.unpersist()
 
 
 def _make_fairness(events: DataFrame, tried: DataFrame, span: Days, write: Write) -> None:
     """Build the fairness tables."""
-    waits = pieces(tried, events, span).persist(StorageLevel.MEMORY_AND_DISK)
-    busy = windows(waits, span).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    with cached(pieces(tried, events, span)) as waits, cached(windows(waits, span)) as busy:
         starving = write("starvation", starvation(waits, busy, span))
         weighted = with_weights(busy, events, window_length_ms=WINDOW_LENGTH_MS)
         shares = write("fairness_keys", fairness_keys(weighted, starving))
         write("fairness", fairness(shares))
         write("noisy_neighbours", noisy_neighbours(busy))
-    finally:
-        busy.unpersist()
-        waits.unpersist()

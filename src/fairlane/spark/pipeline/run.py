@@ -39,6 +39,7 @@ CARRIED_MAX = 8
 
 CONF = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.sql.maxConcurrentOutputFileWriters": "32",
     "spark.sql.shuffle.partitions": "8",
@@ -47,6 +48,8 @@ CONF = {
 
 The parallel collector suits bulk work. The code that Spark generates for the tables exceeds its default cache, so
 without a larger one each run would compile everything again. And rows of few days need no sorting by day.
+By default PySpark tells Java the line of Python of every expression, which is half of all calls to Java while tables
+are planned.
 """
 
 Tell = Callable[[str], None]

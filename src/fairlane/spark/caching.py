@@ -1,0 +1,37 @@
+"""Frames that are computed once and used several times.
+
+``DataFrame.persist`` keeps the rows, but every frame that is made of a persisted one carries its whole plan along:
+Spark analyses it again with each step, and compares all parts of it with all that is cached before each job. With the
+plans of the pipeline that takes several times as long as the work on a few thousand events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, is_remote
+
+
+@contextmanager
+def cached(frame: DataFrame) -> Iterator[DataFrame]:
+    """Keep the rows of a frame from their first use to the end, and provide them as a frame with a plan of one step.
+
+    Lost rows are computed again, as with any cached frame. With Spark Connect the plan stays as long as it is.
+    """
+    kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield kept if is_remote() else _cut(kept)
+    finally:
+        kept.unpersist()
+
+
+def _cut(kept: DataFrame) -> DataFrame:
+    """Return a persisted frame whose plan is the scan of its cache: what Spark replaces it with before each job."""
+    spark = kept.sparkSession
+    plan = kept._jdf.queryExecution().withCachedData()
+    jvm: Any = spark._jvm
+    datasets = jvm.org.apache.spark.sql.classic.Dataset  # no public call makes a frame of a plan
+    return DataFrame(datasets.ofRows(spark._jsparkSession, plan), spark)
