@@ -111,7 +111,7 @@ def test_nodes_that_are_restarted_in_turn(durable_postgres: PostgresServer, tmp_
 @pytest.mark.timeout(900)
 def test_a_postgres_that_is_killed_again_and_again(own_postgres: PostgresServer, tmp_path: Path) -> None:
     """All nodes recover by themselves, and nothing that was answered is lost."""
-    clean(run(cluster_in(own_postgres, tmp_path), lambda chaos: kill_postgres(chaos, own_postgres), times=4))
+    clean(run(cluster_in(own_postgres, tmp_path), lambda chaos: kill_postgres(chaos, own_postgres), times=10))
 
 
 @pytest.mark.long
