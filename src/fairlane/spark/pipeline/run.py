@@ -48,8 +48,8 @@ CONF = {
 
 The parallel collector suits bulk work. The code that Spark generates for the tables exceeds its default cache, so
 without a larger one each run would compile everything again. And rows of few days need no sorting by day.
-By default PySpark tells Java the line of Python of every expression, which is half of all calls to Java while tables
-are planned.
+By default PySpark passes the line of Python of every expression to Java, for errors that users could locate. While
+tables are planned, that is half of all calls to Java.
 """
 
 Tell = Callable[[str], None]
