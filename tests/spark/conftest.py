@@ -19,8 +19,8 @@ SMALL_DATA = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
 }
-"""Without code generation and adaptive planning, which take far longer than a few rows. The examples of the docs and
-the tests of commands run with both."""
+"""Without code generation, adaptive planning and the lines of expressions, which take far longer than a few rows. The
+examples of the docs and the tests of commands run with the settings that users have."""
 
 
 @pytest.fixture(scope="session")

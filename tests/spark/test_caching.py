@@ -19,3 +19,11 @@ def test_a_cached_frame_is_computed_once_and_its_plan_is_short(spark: SparkSessi
         assert plan.splitlines()[0].startswith("InMemoryRelation")
         assert drawn.storageLevel.useMemory
     assert not drawn.storageLevel.useMemory
+
+
+def test_a_frame_that_was_used_before_is_cached_too(spark: SparkSession) -> None:
+    """Spark remembers how it ran a frame, without the cache; the cached one reads the cache all the same."""
+    drawn = spark.range(100).select("id", F.rand().alias("drawn"))
+    assert len(drawn.collect()) == 100
+    with cached(drawn) as kept:
+        assert kept._jdf.queryExecution().analyzed().toString().startswith("InMemoryRelation")

@@ -44,6 +44,7 @@ POLICY = QueuePolicy(
     backoff_max_ms=40,
     waiting_max=300,
     backpressure="wait",
+    dedup_window_ms=3_600_000,  # dedup ids of the first process are repeated by the last, however slow the machine is
 )
 SETTINGS = Settings(segment_events=1_000, journal_retention_ms=1_000)
 CARRY_FLOOR = 1_000

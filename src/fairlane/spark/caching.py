@@ -31,7 +31,8 @@ def cached(frame: DataFrame) -> Iterator[DataFrame]:
 def _cut(kept: DataFrame) -> DataFrame:
     """Return a persisted frame whose plan is the scan of its cache: what Spark replaces it with before each job."""
     spark = kept.sparkSession
-    plan = kept._jdf.queryExecution().withCachedData()
     jvm: Any = spark._jvm
-    datasets = jvm.org.apache.spark.sql.classic.Dataset  # no public call makes a frame of a plan
-    return DataFrame(datasets.ofRows(spark._jsparkSession, plan), spark)
+    frame_of = jvm.org.apache.spark.sql.classic.Dataset.ofRows  # no public call makes a frame of a plan
+    # A frame that has run before remembers its plan without the cache, so ask a new one with the same plan.
+    again = frame_of(spark._jsparkSession, kept._jdf.queryExecution().analyzed())
+    return DataFrame(frame_of(spark._jsparkSession, again.queryExecution().withCachedData()), spark)
