@@ -9,16 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fairlane.spark import spark_session
+from fairlane.spark.pipeline.few_events import SETTINGS
 from tests.kit.java import LEAN
 from tests.system.server_process import ServerProcess, serving
 
-SMALL_DATA = {
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-}
+SMALL_DATA = {"spark.python.sql.dataFrameDebugging.enabled": "false", **SETTINGS}
 """Without code generation, adaptive planning and the lines of expressions, which take far longer than a few rows. The
 examples of the docs and the tests of commands run with the settings that users have."""
 

@@ -83,6 +83,14 @@ def test_a_run_makes_all_tables(at_once: Tables) -> None:
     assert len(at_once["dead_letters"]) == 1
 
 
+FOR_MANY_EVENTS = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.codegen.wholeStage": "true",
+}
+"""Spark's own defaults, which the other tests here do without."""
+
+
 @pytest.mark.parametrize(
     ("zone", "partitions"),
     [("Asia/Kolkata", "3"), pytest.param("America/St_Johns", "23", marks=pytest.mark.long)],
@@ -90,16 +98,17 @@ def test_a_run_makes_all_tables(at_once: Tables) -> None:
 def test_the_session_does_not_matter(
     spark: SparkSession, tmp_path: Path, at_once: Tables, zone: str, partitions: str
 ) -> None:
-    """In a session with another time zone and other shuffle partitions the tables are the same.
+    """In a session with another time zone and other shuffle partitions, and planned as for many events, the tables are
+    the same.
 
     Spark's UI shows for each job of the run what it builds, and the caller's own text stays.
     """
-    conf = {"spark.sql.session.timeZone": zone, "spark.sql.shuffle.partitions": partitions}
+    conf = {"spark.sql.session.timeZone": zone, "spark.sql.shuffle.partitions": partitions, **FOR_MANY_EVENTS}
     theirs = spark_session(conf=conf)
     before = len(descriptions(spark))
     write_segment(tmp_path / "journal", a_story())
     with described(spark, "mine"):
-        run_pipeline(theirs, JournalFolder(tmp_path / "journal"), tmp_path / "tables")
+        run_pipeline(theirs, JournalFolder(tmp_path / "journal"), tmp_path / "tables", few_events=0)
         assert spark.sparkContext.getLocalProperty("spark.job.description") == "mine"
     told = set(descriptions(spark)[: len(descriptions(spark)) - before])
     assert all(text.startswith("Fairlane pipeline, run 1: ") for text in told)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,8 +36,14 @@ def span_of_log(server: PostgresServer) -> tuple[int, int]:
 
 
 def drain(progress: IO[bytes]) -> None:
-    """Read and forget what a process reports, so that it never waits for its reader."""
-    threading.Thread(target=lambda: [None for _ in iter(lambda: progress.read(65_536), b"")], daemon=True).start()
+    """Read and forget what a process reports until it ends, so that it never waits for its reader."""
+    threading.Thread(target=_read_all, args=(os.dup(progress.fileno()),), daemon=True).start()
+
+
+def _read_all(descriptor: int) -> None:
+    with open(descriptor, "rb") as pipe:
+        while pipe.read(65_536):
+            pass
 
 
 def test_a_postgres_killed_under_load_loses_nothing_that_was_answered(server: PostgresServer, tmp_path: Path) -> None:

@@ -112,6 +112,13 @@ def existing_session() -> SparkSession | None:
         return None
 
 
+def copy_settings(source: SparkSession, target: SparkSession, conf: Mapping[str, str]) -> None:
+    """Give a session the settings of another one and those of ``conf``, as far as they can still be set."""
+    for name, value in {**source.conf.getAll, **conf}.items():
+        if target.conf.isModifiable(name):
+            target.conf.set(name, value)
+
+
 def _built(settings: Mapping[str, str]) -> SparkSession:
     return SparkSession.builder.config(map=dict(settings)).getOrCreate()
 
@@ -123,9 +130,7 @@ def _without(settings: Mapping[str, str], given: Mapping[str, str]) -> dict[str,
 def _with_settings(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     """Return another session of the same application, with settings of its own as far as they can still be set."""
     own = spark.newSession()
-    for name, value in {**spark.conf.getAll, **conf}.items():
-        if own.conf.isModifiable(name):
-            own.conf.set(name, value)
+    copy_settings(spark, own, conf)
     return own
 
 

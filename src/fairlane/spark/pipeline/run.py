@@ -28,6 +28,7 @@ from fairlane.errors import InvalidArgument
 from fairlane.lakehouse import DataFile, Lakehouse, TablesAddress, parse_address
 from fairlane.lakehouse.state import TableChange
 from fairlane.spark.pipeline.build import CARRIED, build
+from fairlane.spark.pipeline.few_events import FEW_EVENTS, session_for_few_events
 from fairlane.spark.pipeline.gaps import gaps, marked
 from fairlane.spark.pipeline.intake import NO_INTAKE, Intake, take_in
 from fairlane.spark.pipeline.journals import Covered, Gap, JournalCoverage, accepted, changed_gaps, check_gaps
@@ -96,6 +97,7 @@ def run_pipeline(
     *,
     on_trimmed: OnTrimmed = "fail",
     new_epoch: bool = False,
+    few_events: int = FEW_EVENTS,
     tell: Tell = lambda _line: None,
 ) -> RunReport:
     """Update tables from one or more journals, and return what was done.
@@ -108,6 +110,7 @@ def run_pipeline(
         tables: the address of the tables, such as a folder or ``delta:s3://bucket/tables``; created if missing.
         on_trimmed: refuse a journal of which events are missing that were not missing before, or go on without them.
         new_epoch: accept another journal in place of the one in the tables.
+        few_events: a run that reads fewer events interprets queries instead of compiling them.
         tell: called with a line of text at each step.
 
     Raises:
@@ -128,7 +131,8 @@ def run_pipeline(
             return _report(before, segments, events=0, first_day=None)
         if on_trimmed == "fail":
             check_gaps(before.gaps, before.with_journals(_with_segments(journals, segments)).gaps)
-        after, first_day = _Run(spark, lakehouse, before, tell).make(source, segments, journals)
+        run = _Run(spark, lakehouse, before, tell, few_events=few_events)
+        after, first_day = run.make(source, segments, journals)
         source.done(after.journals)
         return _report(after, segments, events=after.events - before.events, first_day=first_day)
 
@@ -209,8 +213,17 @@ def _with_segments(journals: Sequence[JournalCoverage], segments: Sequence[Segme
 class _Run:
     """One run: what it writes and commits."""
 
-    def __init__(self, spark: SparkSession, lakehouse: Lakehouse, before: Manifest, tell: Tell) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        lakehouse: Lakehouse,
+        before: Manifest,
+        tell: Tell,
+        *,
+        few_events: int = FEW_EVENTS,
+    ) -> None:
         self._spark, self._lakehouse, self._before, self._tell = spark, lakehouse, before, tell
+        self._few_events = few_events
         self._number = before.run + 1
         self._tables = TableFiles(spark, lakehouse)
         self._known = lakehouse.files(EVENTS.name)
@@ -289,12 +302,14 @@ class _Run:
     def _events(self, intake: Intake, first_day: date, carried_from: date | None) -> DataFrame:
         """Return the events of all days from the first on, and what the day before them carried on."""
         parts = []
+        old = [file for file in self._known if file.partition["day"] >= str(first_day)]
+        ends = [file for file in self._lakehouse.files(CARRIED) if file.partition["day"] == str(carried_from)]
+        if sum(file.rows for file in (*intake.change.adds, *old, *ends)) < self._few_events:
+            self._tables.use(session_for_few_events(self._spark))
         if intake.change.adds:
             parts.append(self._tables.read_written(EVENTS.name, intake.change.adds, JOURNAL_SCHEMA))
-        old = [file for file in self._known if file.partition["day"] >= str(first_day)]
         if old:
             parts.append(self._tables.read(EVENTS.name, old, JOURNAL_SCHEMA))
-        ends = [file for file in self._lakehouse.files(CARRIED) if file.partition["day"] == str(carried_from)]
         if ends:
             parts.append(self._tables.read(CARRIED, ends, JOURNAL_SCHEMA))
         return reduce(DataFrame.unionByName, map(events, parts))

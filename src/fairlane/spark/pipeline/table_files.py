@@ -44,6 +44,10 @@ class TableFiles:
         self._lock = threading.Lock()
         self.shapes: dict[str, TableShape] = {}
 
+    def use(self, spark: SparkSession) -> None:
+        """Read with another session from now on."""
+        self._spark = spark
+
     def write(self, name: str, frame: DataFrame, *, part: str = "") -> list[DataFile]:
         """Write a frame as files of a table, few if it is small. ``part`` tells writes of a table in one run apart."""
         shape = shape_for(name, frame)
