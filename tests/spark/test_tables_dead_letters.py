@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from fairlane.spark.tables.attempts import attempts
-from fairlane.spark.tables.dead_letters import dead_letters, merged, signature_of
+from fairlane.spark.tables.dead_letters import dead_letters, deaths, merged, signature_of
 from tests.spark.table_rows import DAY, DAY_0, Event, enqueued, frame, message_id, of, told
 
 
@@ -30,7 +30,7 @@ def test_errors_that_differ_in_details_are_one_kind(spark: SparkSession) -> None
         of("redriven", 50, 40, 1, queue="mail.dlq", target="mail", fairness_key=["acme"], cost=1, throttles=[]),
         of("redriven", 51, DAY + 5, 11, queue="mail.dlq", target="mail", fairness_key=["beta"], cost=1, throttles=[]),
     ]
-    found = dead_letters(attempts(frame(spark, *rows)))
+    found = dead_letters(deaths(attempts(frame(spark, *rows))))
     columns = ("signature", "count", "first_seen_ms", "last_seen_ms", "keys_hit", "keys", "redriven")
     assert told(found, *columns, "sample_error", "sample_message_ids") == [
         ("", 1, DAY_0 + 30, DAY_0 + 30, 1, ["acme"], 0, None, [message_id(41)]),

@@ -14,8 +14,8 @@ from fairlane.model.shares import entitlements
 from fairlane.spark.tables.attempts import attempts
 from fairlane.spark.tables.fairness import entries, fairness, fairness_keys
 from fairlane.spark.tables.noisy_neighbours import noisy_neighbours
-from fairlane.spark.tables.runs import runs
-from fairlane.spark.tables.starvation import starvation
+from fairlane.spark.tables.runs import runs, work
+from fairlane.spark.tables.starvation import ends, leases, starvation
 from fairlane.spark.tables.turns import Days, pieces
 from tests.spark.table_rows import DAY, DAY_0, HOUR, Event, enqueued, event, frame, kept, of, told
 
@@ -47,7 +47,8 @@ def pieces_of(events: DataFrame, span: Days) -> DataFrame:
 @once
 def runs_of(events: DataFrame, span: Days) -> DataFrame:
     """Return the work of keys, by the events alone."""
-    return kept(runs(pieces_of(events, span), events, events, span))
+    waits = pieces_of(events, span)
+    return kept(runs(work(waits, events), waits, events, span))
 
 
 @once
@@ -59,7 +60,8 @@ def entries_of(events: DataFrame, span: Days) -> DataFrame:
 @once
 def starvation_of(events: DataFrame, span: Days) -> DataFrame:
     """Return who starved, by the events alone."""
-    return kept(starvation(pieces_of(events, span), span))
+    waits = pieces_of(events, span)
+    return kept(starvation(ends(waits), leases(waits), span))
 
 
 @once

@@ -1,7 +1,7 @@
 """The intake: new events become files of the table ``events``, by day. Many small files of a day are merged into few.
 
-A merge concerns only files of earlier runs and changes no rows. It is committed together with the new events but apart
-from them, so what is new and what is known already can never be mixed up.
+A merge concerns only files of earlier runs and changes no rows. It is committed together with new rows but apart from
+them, so what is new and what is known already can never be mixed up.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ from fairlane.lakehouse.state import Merge, TableChange
 from fairlane.spark.pipeline.journals import Covered
 from fairlane.spark.pipeline.source import Segment, Source
 from fairlane.spark.pipeline.table_files import TableFiles, few_files
-from fairlane.spark.tables.events import JOURNAL_SCHEMA
-from fairlane.spark.tables.events import events as as_events
 from fairlane.spark.tables.schemas import EVENTS
-from fairlane.spark.tables.table import shaped
+from fairlane.spark.tables.table import TableDefinition, shaped
 
 FILES_MAX = 32
 """A day with more small files than this gets them merged."""
@@ -34,6 +32,13 @@ TASK_ROWS = 500_000
 """About how many events of segments one task writes."""
 MERGED_ROWS = 2_000_000
 """The approximate number of events in a merged file. Files with half as many are small."""
+
+ORDER = {
+    "attempts": ("is_open", "day", "queue", "journal_id", "number"),
+    "events": ("day", "sequence"),
+    "messages": ("is_open", "day", "last_sequence"),
+}
+"""How merged files are sorted, by table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ def take_in(
     footers = [bounds_of(file) for file in files]
     days = tuple(sorted({date.fromisoformat(file.partition["day"]) for file in files}))
     return Intake(
-        change=TableChange(adds=tuple(files), merges=tuple(_merges(tables, known))),
+        change=TableChange(adds=tuple(files), merges=tuple(merges(tables, EVENTS, known))),
         days=days,
         events=sum(footer.rows for footer in footers),
         last_ms=max((footer.last_ms for footer in footers), default=0),
@@ -142,18 +147,18 @@ def bounds_of(file: DataFile) -> Footer:
     return Footer(rows=file.rows, first_ms=low["at_ms"], last_ms=high["at_ms"], journal_id=low.get("journal_id"))
 
 
-def _merges(tables: TableFiles, known: Sequence[DataFile]) -> list[Merge]:
-    """Merge the small files of those days that have too many."""
+def merges(tables: TableFiles, table: TableDefinition, known: Sequence[DataFile]) -> list[Merge]:
+    """Merge the small files of those days of a table that have too many. What is open is replaced by every run."""
     small: defaultdict[str, list[DataFile]] = defaultdict(list)
     for file in known:
-        if file.rows < MERGED_ROWS // 2:
+        if file.rows < MERGED_ROWS // 2 and file.partition.get("is_open") != "true":
             small[file.partition["day"]].append(file)
-    return [_merge(tables, f"merged-{day}-", files) for day, files in small.items() if len(files) > FILES_MAX]
+    return [_merge(tables, table, f"merged-{day}-", files) for day, files in small.items() if len(files) > FILES_MAX]
 
 
-def _merge(tables: TableFiles, part: str, files: Sequence[DataFile]) -> Merge:
+def _merge(tables: TableFiles, table: TableDefinition, part: str, files: Sequence[DataFile]) -> Merge:
     count = max(1, round(sum(file.rows for file in files) / MERGED_ROWS))
-    frame = as_events(tables.read(EVENTS.name, files, JOURNAL_SCHEMA)).repartitionByRange(count, "sequence")
-    rows = shaped(frame.sortWithinPartitions("day", "sequence"), EVENTS)
-    written = tables.write(EVENTS.name, rows, part=part)
+    order = ORDER[table.name]
+    rows = tables.read(table.name, files, table.schema).repartitionByRange(count, *order).sortWithinPartitions(*order)
+    written = tables.write(table.name, rows, part=part)
     return Merge(adds=tuple(written), removes=tuple(file.path for file in files))

@@ -1,8 +1,11 @@
-"""One run of the pipeline: which segments are new, which days they touch, and how these days are rebuilt.
+"""One run of the pipeline: which segments are new, which days they touch, and how these days are built.
 
-A run takes the new segments, adds their events to the table ``events``, and rebuilds all other tables from the first
-day that they touch. Earlier days stay as they are. What a later day needs of earlier ones (the events of messages that
-are still open, settings and pauses) is carried from day to day, so old events are not read again.
+A run takes the new segments and adds their events to the table ``events``. If they go on where the last run ended, the
+run *continues*: it reads the new events and those of messages that were open, and adds what follows from them to the
+newest day. Otherwise, because a segment is late, a gap changed or a table has another version, all tables are *rebuilt*
+from the first day that is touched. Either way earlier days stay as they are. What later events need of earlier ones
+(the events of open messages, settings and pauses) is carried from run to run and from day to day, so old events are not
+read again.
 
 Segments are identified by their journal and the sequences they cover. A repeated segment adds nothing, a late one
 rebuilds its day and those after it, and one that overlaps others adds what they lack. So the tables are a function of
@@ -26,17 +29,19 @@ from pyspark.sql import functions as F
 
 from fairlane.errors import InvalidArgument
 from fairlane.lakehouse import DataFile, Lakehouse, TablesAddress, parse_address
-from fairlane.lakehouse.state import TableChange
-from fairlane.spark.pipeline.build import CARRIED, build
+from fairlane.lakehouse.state import Merge, TableChange
+from fairlane.spark.pipeline.build import CARRIED, DEATHS, GROWING, WAITS, Before, build
 from fairlane.spark.pipeline.few_events import FEW_EVENTS, session_for_few_events
 from fairlane.spark.pipeline.gaps import gaps, marked
-from fairlane.spark.pipeline.intake import NO_INTAKE, Intake, take_in
+from fairlane.spark.pipeline.intake import NO_INTAKE, Intake, merges, take_in
 from fairlane.spark.pipeline.journals import Covered, Gap, JournalCoverage, accepted, changed_gaps, check_gaps
 from fairlane.spark.pipeline.manifest import Manifest, load_manifest
 from fairlane.spark.pipeline.source import Segment, Source
 from fairlane.spark.pipeline.table_files import TableFiles, few_files
 from fairlane.spark.tables import TABLES
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
+from fairlane.spark.tables.news import Reached
+from fairlane.spark.tables.partials import DEATHS_SCHEMA, WAITS_SCHEMA
 from fairlane.spark.tables.schemas import EVENTS, GAPS
 from fairlane.spark.tables.turns import Days
 from fairlane.spark.threads import described
@@ -57,6 +62,9 @@ without a larger one each run would compile everything again. By default PySpark
 expression, which is half of all calls to Java while tables are planned.
 """
 
+PARTIALS = {WAITS: WAITS_SCHEMA, DEATHS: DEATHS_SCHEMA}
+"""The pipeline's own tables of the newest day, with their columns."""
+
 Tell = Callable[[str], None]
 
 
@@ -68,7 +76,7 @@ class RunReport:
         run: its number; that of the last run if there was nothing new.
         segments: how many segments had something new.
         events: how many events they brought.
-        first_day: the first day that was rebuilt, if any.
+        first_day: the first day that changed, if any.
         newest_day: the newest day there is, if any.
         horizon_ms: the instant of the newest event in the tables.
         gaps: what is missing of the journals.
@@ -251,8 +259,10 @@ class _Run:
             return self._lakehouse.commit(after, {}, {}), None
         if old:
             self._tell(f"run {self._number}: rebuilding all days, because of another version of {', '.join(old)}")
-        touched = [*intake.days, *_regapped(before, after), *before.days[: bool(old)]]
-        return self._replace(after, intake, *_reach(before, touched))
+        touched = [*_regapped(before, after), *before.days[: bool(old)]]
+        if not touched and continues(before, after, intake):
+            return self._continue(after, intake)
+        return self._replace(after, intake, *_reach(before, [*intake.days, *touched]))
 
     def rebuild(self, first_day: date, last_day: date | None) -> tuple[Manifest, date]:
         """Compute days again, and return what is remembered then and the first day that changes."""
@@ -261,6 +271,45 @@ class _Run:
             last_day = None
         first_day, carried_from = _reach(before, [first_day])
         return self._replace(before, NO_INTAKE, first_day, carried_from, last_day)
+
+    def _continue(self, after: Manifest, intake: Intake) -> tuple[Manifest, date]:
+        """Add what new events change from the newest day on, and commit the run."""
+        before, day = self._before, self._before.days[-1]
+        events = self._read(intake, [], day, also=[file for name in PARTIALS for file in self._lakehouse.files(name)])
+        known = Before(
+            reached=Reached({each.journal_id: each.reached for each in before.journals}),
+            rows=lambda name: self._rows(name, day),
+        )
+        self._build(after, events, Days(day, after.horizon_ms), None, known)
+        merged = {name: merges(self._tables, TABLES[name], self._lakehouse.files(name)) for name in GROWING}
+        changes = {
+            name: self._grown(files, merged[name], name)
+            if name in GROWING
+            else self._replaced(name, files, (day, None), after)
+            for name, files in self._written.items()
+        }
+        return self._commit(after, intake, changes), day
+
+    def _rows(self, name: str, day: date) -> DataFrame:
+        """Return the rows of a day that a table has."""
+        files = [file for file in self._lakehouse.files(name) if file.partition["day"] == str(day)]
+        schema = PARTIALS[name] if name in PARTIALS else TABLES[name].schema
+        return self._tables.read(name, files, schema)
+
+    def _grown(self, files: Sequence[DataFile], merged: Sequence[Merge], name: str) -> TableChange:
+        """Return what a run that goes on changes in a table: new rows, and all that were open."""
+        gone = {
+            str(file.partition): file.partition
+            for file in self._lakehouse.files(name)
+            if file.partition["is_open"] == "true"
+        }
+        return TableChange(adds=tuple(files), replaces=tuple(gone.values()), merges=tuple(merged))
+
+    def _commit(self, after: Manifest, intake: Intake, changes: dict[str, TableChange]) -> Manifest:
+        if intake is not NO_INTAKE:
+            changes[EVENTS.name] = intake.change
+        with self._step("committing"):
+            return self._lakehouse.commit(after, self._tables.shapes, changes)
 
     def _replace(
         self,
@@ -274,21 +323,22 @@ class _Run:
         if first_day <= after.days[0] and last_day is None:
             versions = {name: table.version for name, table in TABLES.items()}
             after = msgspec.structs.replace(after, versions=versions)
-        events = self._events(intake, first_day, carried_from)
+        old = [file for file in self._known if file.partition["day"] >= str(first_day)]
+        events = self._read(intake, old, carried_from)
         self._build(after, events, Days(first_day, after.horizon_ms), last_day)
         span = (first_day, last_day)
         changes = {name: self._replaced(name, files, span, after) for name, files in self._written.items()}
-        if intake is not NO_INTAKE:
-            changes[EVENTS.name] = intake.change
-        with self._step("committing"):
-            done = self._lakehouse.commit(after, self._tables.shapes, changes)
-        return done, first_day
+        return self._commit(after, intake, changes), first_day
 
-    def _build(self, after: Manifest, events: DataFrame, span: Days, last_day: date | None) -> None:
+    def _build(
+        self, after: Manifest, events: DataFrame, span: Days, last_day: date | None, before: Before | None = None
+    ) -> None:
         carry = [day for day in after.carried if day >= span.first_day]
         newest_day = datetime.fromtimestamp(span.horizon_ms // 1000, UTC).date()
 
         def write(name: str, frame: DataFrame) -> DataFrame:
+            if name in PARTIALS and last_day is not None:  # the newest day stays as it is
+                return frame
             with self._step(name.removeprefix(".")):
                 of_days = frame.where(F.col("day").between(F.lit(span.first_day), F.lit(last_day or date.max)))
                 return self._write(name, marked(of_days, TABLES[name], after.gaps) if name in TABLES else of_days)
@@ -296,15 +346,18 @@ class _Run:
         groups = {each.journal_id: each.group for each in after.journals}
         ended = {each.journal_id: each.last_ms or 0 for each in after.journals if each.is_ended}
         with self._described("settings"):
-            build(events, span, newest_day=newest_day, carry=carry, ended=ended, groups=groups, write=write)
+            build(
+                events, span, newest_day=newest_day, carry=carry, ended=ended, groups=groups, write=write, before=before
+            )
         write(GAPS.name, gaps(self._spark, after.gaps))
 
-    def _events(self, intake: Intake, first_day: date, carried_from: date | None) -> DataFrame:
-        """Return the events of all days from the first on, and what the day before them carried on."""
+    def _read(
+        self, intake: Intake, old: Sequence[DataFile], carried_from: date | None, also: Sequence[DataFile] = ()
+    ) -> DataFrame:
+        """Return new events, those of old files, and what a day carried on. ``also`` is what else will be read."""
         parts = []
-        old = [file for file in self._known if file.partition["day"] >= str(first_day)]
         ends = [file for file in self._lakehouse.files(CARRIED) if file.partition["day"] == str(carried_from)]
-        if sum(file.rows for file in (*intake.change.adds, *old, *ends)) < self._few_events:
+        if sum(file.rows for file in (*intake.change.adds, *old, *ends, *also)) < self._few_events:
             self._tables.use(session_for_few_events(self._spark))
         if intake.change.adds:
             parts.append(self._tables.read_written(EVENTS.name, intake.change.adds, JOURNAL_SCHEMA))
@@ -327,6 +380,8 @@ class _Run:
         """
         first, last = str(span[0]), str(span[1] or date.max)
         kept = {str(day) for day in after.carried} if name == CARRIED else None
+        if name in PARTIALS:
+            kept = {str(after.days[-1])}
         gone = [
             file.partition
             for file in self._lakehouse.files(name)
@@ -346,6 +401,25 @@ class _Run:
         with self._described(what):
             yield
         self._tell(f"run {self._number}: {what}, {time.monotonic() - began:.1f} s")
+
+
+def continues(before: Manifest, after: Manifest, intake: Intake) -> bool:
+    """Return whether new events go on where the last run ended, in every journal, on the newest day or later.
+
+    Then what the last run left (``.carried`` and the partials) is all that is needed of earlier events.
+    """
+    if not before.days or before.days[-1] not in before.carried or intake.days[0] < before.days[-1]:
+        return False
+    known = {each.journal_id: each for each in before.journals}
+    is_later = all(
+        covered.first > known[journal_id].reached
+        for journal_id, found in intake.covered.items()
+        if journal_id in known
+        for covered in found
+    )
+    return is_later and {each.journal_id for each in after.journals if each.is_ended} == {
+        each.journal_id for each in before.journals if each.is_ended
+    }
 
 
 def _regapped(before: Manifest, after: Manifest) -> list[date]:

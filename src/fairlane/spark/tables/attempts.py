@@ -24,6 +24,8 @@ Columns besides those of the terms (``fairness_key`` to ``deadline_ms``) and of 
     is_failed: whether it was a failed attempt.
     cost_true: the cost told at ack.
     last_sequence: the last event of the attempt.
+    is_begun_new, is_leased_new, is_end_new: whether the events of its beginning, its hand-out and its end are new; see
+        ``news``.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from pyspark.sql import functions as F
 
 from fairlane.model.names import DLQ_SUFFIX
 from fairlane.model.waits import HOLDS
+from fairlane.spark.tables.news import ALL_NEW, Reached
 from fairlane.spark.tables.schemas import ATTEMPTS
 from fairlane.spark.tables.table import day_of, id_of, key_text, number_of, shaped
 
@@ -55,7 +58,11 @@ TOLD_IN = tuple(dict.fromkeys(("journal_id", "message_id", "queue", "target", "d
 
 
 def attempts(
-    events: DataFrame, *, settings: DataFrame | None = None, ended: Mapping[str, int] | None = None
+    events: DataFrame,
+    *,
+    settings: DataFrame | None = None,
+    ended: Mapping[str, int] | None = None,
+    reached: Reached = ALL_NEW,
 ) -> DataFrame:
     """Return the attempts in events.
 
@@ -64,6 +71,7 @@ def attempts(
         settings: the events of queues, if they are kept apart: Spark then knows how few they are.
         ended: the journals that others took the place of, each with the instant of its last event. What was open in
             them ended then, removed for the reason ``journal_replaced``.
+        reached: how far the journals were in the tables before.
     """
     in_order = Window.partitionBy(*MESSAGE).orderBy("sequence")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, 0)
@@ -78,7 +86,8 @@ def attempts(
         F.last("told", ignorenulls=True).over(so_far).alias("terms"),
         F.last("first", ignorenulls=True).over(so_far).alias("origin"),
     )
-    return _measured(_ended_with_queue(_spans(story), _removals(events if settings is None else settings), ended or {}))
+    removals = _removals(events if settings is None else settings)
+    return _measured(_ended_with_queue(_spans(story), removals, ended or {}), reached)
 
 
 def _steps(events: DataFrame) -> DataFrame:
@@ -140,6 +149,7 @@ def _ended_with_queue(spans: DataFrame, removals: DataFrame, ended: Mapping[str,
             F.col("end").reason,
             F.when(gone.isNotNull(), "queue_removed").when(lost_ms.isNotNull(), "journal_replaced"),
         ).alias("end_reason"),
+        F.coalesce(F.col("end").sequence, gone.sequence).alias("end_sequence"),
     )
 
 
@@ -151,7 +161,7 @@ def _end_of_journal(ended: Mapping[str, int]) -> Column:
     return found
 
 
-def _measured(spans: DataFrame) -> DataFrame:
+def _measured(spans: DataFrame, reached: Reached) -> DataFrame:
     leased, end, terms, origin = F.col("leased"), F.col("end"), F.col("terms"), F.col("origin")
     ended_by = F.col("ended_by")
     is_lease_over = leased.isNotNull() & F.col("end_ms").isNotNull()
@@ -183,6 +193,9 @@ def _measured(spans: DataFrame) -> DataFrame:
         F.try_element_at(terms.fairness_key, F.lit(1)).alias("top_key"),
         *[terms[name].alias(name) for name in _TERMS],
         *[origin[name].alias(name) for name in _ORIGIN],
+        reached.is_new(F.col("here").sequence).alias("is_begun_new"),
+        reached.is_new(leased.sequence).alias("is_leased_new"),
+        reached.is_new(F.col("end_sequence")).alias("is_end_new"),
     )
     return _with_waits(frame)
 
@@ -207,12 +220,13 @@ def _with_waits(frame: DataFrame) -> DataFrame:
 
 
 def attempt_rows(attempts: DataFrame, *, newest_day: date) -> DataFrame:
-    """Return the table ``attempts``: an attempt belongs to the day on which it ended, an open one to the newest day.
+    """Return the rows of ``attempts`` that are open or ended by a new event.
 
-    Within a file attempts are sorted by queue and then by the event with which they began.
+    An attempt belongs to the day on which it ended, an open one to the newest day. Within a file attempts are sorted by
+    queue and then by the event with which they began.
     """
     is_open = F.col("ended_by").isNull()
-    told = attempts.withColumns(
+    told = attempts.where(is_open | F.col("is_end_new")).withColumns(
         {
             "message_id": id_of("message"),
             "is_open": is_open,

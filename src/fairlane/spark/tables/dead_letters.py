@@ -31,9 +31,8 @@ def signature_of(error: Column) -> Column:
     return F.trim(F.substring(found, 1, SIGNATURE_LENGTH_MAX))
 
 
-def dead_letters(attempts: DataFrame) -> DataFrame:
+def dead_letters(deaths: DataFrame) -> DataFrame:
     """Return dead letters by day, queue, reason and signature."""
-    deaths = _deaths(attempts)
     first = F.row_number().over(Window.partitionBy("day", "signature_id").orderBy("number"))
     kinds = (
         deaths.withColumn("place", first)
@@ -48,18 +47,19 @@ def dead_letters(attempts: DataFrame) -> DataFrame:
             F.array_sort(F.collect_set(F.when(F.col("place") <= SAMPLES_MAX, F.col("message_id")))).alias(
                 "sample_message_ids"
             ),
-            F.count_if(F.col("is_redriven")).alias("redriven"),
+            F.count_if(F.col("redriven_on") == F.col("day")).alias("redriven"),
         )
     )
     return shaped(kinds, DEAD_LETTERS)
 
 
-def _deaths(attempts: DataFrame) -> DataFrame:
-    """Return each dead letter with its cause, and whether it was redriven on the same day."""
-    died = attempts.where((F.col("ended_by") == "dead") & ~F.col("is_dlq"))
+def deaths(attempts: DataFrame, before: DataFrame | None = None) -> DataFrame:
+    """Return each dead letter with its cause, and the day on which it was redriven. ``before`` are known ones."""
+    died = attempts.where((F.col("ended_by") == "dead") & ~F.col("is_dlq") & F.col("is_end_new"))
     back = attempts.where((F.col("ended_by") == "redriven") & F.col("is_dlq")).select(
-        "journal_id", "number", day_of("end_ms").alias("redriven_on")
+        "journal_id", "number", day_of("end_ms").alias("back_on")
     )
+    named = F.substring(F.sha2(F.concat_ws("\x1f", "queue", "reason", "signature"), 256), 1, 12)
     told = died.select(
         "journal_id",
         id_of("message").alias("message_id"),
@@ -71,11 +71,11 @@ def _deaths(attempts: DataFrame) -> DataFrame:
         F.col("end_reason").alias("reason"),
         "error",
         signature_of(F.col("error")).alias("signature"),
-    )
-    joined = told.join(back, ["journal_id", "number"], "left")
-    named = F.substring(F.sha2(F.concat_ws("\x1f", "queue", "reason", "signature"), 256), 1, 12)
-    is_redriven = F.col("redriven_on").eqNullSafe(F.col("day"))
-    return joined.select("*", named.alias("signature_id"), is_redriven.alias("is_redriven"))
+        F.lit(None).cast("date").alias("redriven_on"),
+    ).withColumn("signature_id", named)
+    known = told if before is None else told.unionByName(before.select(*told.columns))
+    joined = known.join(back, ["journal_id", "number"], "left")
+    return joined.withColumn("redriven_on", F.coalesce("redriven_on", "back_on")).drop("back_on")
 
 
 def merged(dead_letters: DataFrame) -> DataFrame:

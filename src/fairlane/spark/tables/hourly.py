@@ -1,6 +1,12 @@
-"""The tables by queue, key and hour: ``tenant_usage`` for chargeback, ``latency``, ``throttle_waits`` and ``sla``."""
+"""The tables by queue, key and hour: ``tenant_usage`` for chargeback, ``latency``, ``throttle_waits`` and ``sla``.
+
+Each is a sum over what is new in attempts, and the rows that the table has already: these are sums of the same kind.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -20,10 +26,12 @@ def _of_queues(attempts: DataFrame) -> DataFrame:
     return in_queues(attempts).withColumn("queue", whole_queue("queue"))
 
 
-def tenant_usage(attempts: DataFrame) -> DataFrame:
-    """Return usage; each event counts in the hour in which it happened."""
+def tenant_usage(attempts: DataFrame, before: DataFrame | None = None) -> DataFrame:
+    """Return usage; each event counts in the hour in which it happened. ``before`` are rows to go on from."""
     facts = F.explode(F.filter(F.array(_begun(), _leased(), _ended()), lambda fact: fact.isNotNull()))
     told = _alike(_of_queues(attempts)).select(*_PLACE, facts.alias("fact")).select(*_PLACE, "fact.*")
+    if before is not None:
+        told = told.unionByName(before.select(*told.columns))
     sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTS]
     hours = told.groupBy(*_PLACE, "hour_ms").agg(*sums)
     return shaped(hours.withColumn("day", day_of("hour_ms")), TENANT_USAGE)
@@ -31,7 +39,10 @@ def tenant_usage(attempts: DataFrame) -> DataFrame:
 
 def _alike(attempts: DataFrame) -> DataFrame:
     """Group attempts that began, were leased and ended in the same hours and ways, which leaves few rows."""
-    hours = [hour_of(f"{moment}_ms").alias(f"{moment}_hour_ms") for moment in ("begun", "leased", "end")]
+    hours = [
+        F.when(F.col(f"is_{moment}_new"), hour_of(f"{moment}_ms")).alias(f"{moment}_hour_ms")
+        for moment in ("begun", "leased", "end")
+    ]
     return attempts.groupBy(*_PLACE, *hours, "begun_by", "ended_by").agg(
         F.count("*").alias("count"),
         F.count_if("is_failed").alias("failed"),
@@ -55,7 +66,7 @@ def _begun() -> Column:
 
 
 def _leased() -> Column:
-    return _fact("leased", F.col("leased_hour_ms").isNotNull(), leased=F.col("count"))
+    return _fact("leased", F.lit(True), leased=F.col("count"))  # noqa: FBT003 - a literal
 
 
 def _ended() -> Column:
@@ -77,7 +88,8 @@ def _ended() -> Column:
 def _fact(moment: str, is_so: Column, **counts: Column) -> Column:
     """Return what attempts contribute to the hour of one of their instants."""
     values = [counts.get(name, F.lit(None)).cast("long").alias(name) for name in _COUNTS]
-    return F.when(is_so, F.struct(F.col(f"{moment}_hour_ms").alias("hour_ms"), *values))
+    hour_ms = F.col(f"{moment}_hour_ms")
+    return F.when(is_so & hour_ms.isNotNull(), F.struct(hour_ms.alias("hour_ms"), *values))
 
 
 _MEASURES = ("wait", "service")
@@ -86,8 +98,11 @@ _BUCKETS = 4096
 _HOUR = (*_PLACE, "hour_ms")
 
 
-def latency(attempts: DataFrame) -> DataFrame:
-    """Return waits by the hour of the lease, and service times by the hour in which the lease ended."""
+def latency(attempts: DataFrame, before: DataFrame | None = None) -> DataFrame:
+    """Return waits by the hour of the lease, and service times by the hour in which the lease ended.
+
+    ``before`` are rows to go on from.
+    """
     code, span = F.col("code"), F.col("span_ms")
     known = _spans(_of_queues(attempts)).where(span.isNotNull())
     counted = known.groupBy(*_PLACE, _code().alias("code")).agg(
@@ -99,14 +114,36 @@ def latency(attempts: DataFrame) -> DataFrame:
             "measure": F.floor(code / _BUCKETS) % len(_MEASURES),
             "bucket": (code % _BUCKETS).cast("int"),
         }
-    )
+    ).drop("code")
+    if before is not None:
+        known_before = [_buckets_of(before, name).withColumn("measure", F.lit(at)) for at, name in enumerate(_MEASURES)]
+        buckets = _summed(reduce(DataFrame.unionByName, known_before, buckets), by=(*_HOUR, "measure"))
     found = histograms(buckets, "span", by=(*_HOUR, "measure"))
     told = found.groupBy(*_HOUR).agg(*_aggregates("wait", "handed_out"), *_aggregates("service", "served"))
     return shaped(told.withColumn("day", day_of("hour_ms")), LATENCY)
 
 
+def _buckets_of(rows: DataFrame, name: str, *, by: Sequence[str] = _HOUR) -> DataFrame:
+    """Return the buckets of the histograms of rows; the first bucket of each has the sum and the greatest value."""
+    at, entry = F.col("at"), F.col("entry")
+    each = rows.select("*", F.posexplode(f"{name}_histogram").alias("at", "entry"))
+    return each.select(
+        *by,
+        entry["bucket"].alias("bucket"),
+        entry["count"].alias("count"),
+        F.when(at == 0, F.col(f"{name}_sum_ms")).otherwise(0).alias("sum_ms"),
+        F.when(at == 0, F.col(f"{name}_max_ms")).otherwise(0).alias("max_ms"),
+    )
+
+
+def _summed(buckets: DataFrame, *, by: Sequence[str]) -> DataFrame:
+    """Return each bucket once."""
+    told = buckets.groupBy(*by, "bucket")
+    return told.agg(F.sum("count").alias("count"), F.sum("sum_ms").alias("sum_ms"), F.max("max_ms").alias("max_ms"))
+
+
 def _spans(attempts: DataFrame) -> DataFrame:
-    """Return each measure of each attempt, and when it was known. Plain columns are faster than lists."""
+    """Return each new measure of each attempt, and when it was known. Plain columns are faster than lists."""
     each = attempts.withColumn("measure", F.explode(F.array(*[F.lit(at) for at in range(len(_MEASURES))])))
     is_wait = F.col("measure") == _MEASURES.index("wait")
     wait = F.greatest(F.col("leased_ms") - F.col("ready_ms"), F.lit(0))
@@ -114,7 +151,9 @@ def _spans(attempts: DataFrame) -> DataFrame:
         *_PLACE,
         "measure",
         F.when(is_wait, F.col("leased_ms")).otherwise(F.col("end_ms")).alias("known_ms"),
-        F.when(is_wait, wait).otherwise(F.col("service_ms")).alias("span_ms"),
+        F.when(is_wait, F.when(F.col("is_leased_new"), wait))
+        .otherwise(F.when(F.col("is_end_new"), F.col("service_ms")))
+        .alias("span_ms"),
     )
 
 
@@ -141,9 +180,13 @@ def _aggregates(measure: str, count: str) -> list[Column]:
 _WAIT_PLACE = ("queue", "throttle", "key", "top_key", "hour_ms")
 
 
-def throttle_waits(attempts: DataFrame) -> DataFrame:
-    """Return throttle waits by the hour of the lease; a message with several throttles counts for each."""
-    taken = _of_queues(attempts).where(F.col("leased_ms").isNotNull() & (F.size("throttles") > 0))
+def throttle_waits(attempts: DataFrame, before: DataFrame | None = None) -> DataFrame:
+    """Return throttle waits by the hour of the lease; a message with several throttles counts for each.
+
+    ``before`` are rows to go on from.
+    """
+    is_taken = F.col("leased_ms").isNotNull() & F.col("is_leased_new") & (F.size("throttles") > 0)
+    taken = _of_queues(attempts).where(is_taken)
     each = taken.select(
         *("queue", "key", "top_key", "throttled_ms"),
         F.explode("throttles").alias("throttle"),
@@ -153,6 +196,9 @@ def throttle_waits(attempts: DataFrame) -> DataFrame:
     counted = each.groupBy(*_WAIT_PLACE, bucket_of(span).alias("bucket")).agg(
         F.count("*").alias("count"), F.sum(span).alias("sum_ms"), F.max(span).alias("max_ms")
     )
+    if before is not None:
+        known = _buckets_of(before.withColumnRenamed("throttled_ms", "throttled_sum_ms"), "throttled", by=_WAIT_PLACE)
+        counted = _summed(counted.unionByName(known), by=_WAIT_PLACE)
     found = histograms(counted, "throttled", by=_WAIT_PLACE, percents=(50, 99))
     at_once = F.filter("throttled_histogram", lambda entry: entry["bucket"] == 0)
     told = found.withColumns(
@@ -166,11 +212,13 @@ def throttle_waits(attempts: DataFrame) -> DataFrame:
     return shaped(told, THROTTLE_WAITS)
 
 
-def sla(attempts: DataFrame) -> DataFrame:
-    """Return the outcome of messages with a deadline, by the hour in which it was decided."""
-    decided = _of_queues(attempts).where(
-        F.col("deadline_ms").isNotNull() & F.col("ended_by").isin("acked", "removed", "dead")
-    )
+def sla(attempts: DataFrame, before: DataFrame | None = None) -> DataFrame:
+    """Return the outcome of messages with a deadline, by the hour in which it was decided.
+
+    ``before`` are rows to go on from.
+    """
+    is_decided = F.col("ended_by").isin("acked", "removed", "dead") & F.col("is_end_new")
+    decided = _of_queues(attempts).where(F.col("deadline_ms").isNotNull() & is_decided)
     is_acked = F.col("ended_by") == "acked"
     is_past = F.col("end_reason").eqNullSafe("deadline")
     hours = decided.groupBy(*_PLACE, hour_of("end_ms").alias("hour_ms")).agg(
@@ -180,4 +228,7 @@ def sla(attempts: DataFrame) -> DataFrame:
         F.count_if(~is_acked & is_past).alias("missed"),
         F.count_if(~is_acked & ~is_past).alias("otherwise"),
     )
+    if before is not None:
+        both = hours.unionByName(before.select(*hours.columns))
+        hours = both.groupBy(*_HOUR).agg(*[F.sum(name).alias(name) for name in hours.columns if name not in _HOUR])
     return shaped(hours.withColumn("day", day_of("hour_ms")), SLA)

@@ -16,12 +16,13 @@ _LATEST = (
     *("queue", "is_dlq", "fairness_key", "key", "top_key", "weight", "priority", "throttles", "deadline_ms"),
     *("size_bytes", "cost", "dedup_id", "correlation_id", "cause_id"),
     *("begun_by", "begun_ms", "begun_reason", "leased_ms", "ended_by", "end_ms", "end_reason", "last_sequence"),
+    "is_end_new",
 )
 _WAITS = ("delayed_ms", "backoff_ms", "throttled_ms", "capped_ms", "paused_ms", "turn_ms")
 
 
 def messages(attempts: DataFrame, *, newest_day: date, groups: Mapping[str, str] | None = None) -> DataFrame:
-    """Return the messages of attempts; open ones belong to the newest day.
+    """Return the messages that are open or done by a new event; open ones belong to the newest day.
 
     Args:
         attempts: those of one or more journals.
@@ -75,7 +76,7 @@ def _told(gathered: DataFrame, newest_day: date) -> DataFrame:
     )
     day = F.when(F.col("is_open"), F.lit(newest_day)).otherwise(day_of("done_ms"))
     own_id = F.coalesce("correlation_id", "message_id")
-    return frame.withColumns({"day": day, "correlation_id": own_id})
+    return frame.where(F.col("is_open") | F.col("is_end_new")).withColumns({"day": day, "correlation_id": own_id})
 
 
 def _outcome(last: Column) -> Column:

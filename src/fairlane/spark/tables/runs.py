@@ -5,7 +5,8 @@ nothing of that happened while some waited: its backlog is constant then. So a k
 costs a row, not one a minute, and the number of runs is bounded by the number of events.
 
 Arrivals and departures are summed where they happen, and what waits in between follows from running sums. What sets the
-weight of a key is summed with them, so a run has one weight.
+weight of a key is summed with them, so a run has one weight. The sums of waits that are over are kept from run to run
+of the pipeline (``work``); waits that last are added to them each time (``runs``).
 
 Columns:
     queue, top_key, day: whose run it is.
@@ -21,20 +22,49 @@ Columns:
 
 from __future__ import annotations
 
+from functools import partial, reduce
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from fairlane.spark.tables.news import ALL_NEW, Reached
 from fairlane.spark.tables.table import day_of, start_of
 from fairlane.spark.tables.turns import Days
-from fairlane.spark.tables.weights import SOURCES, weight_changes, weight_in
+from fairlane.spark.tables.weights import SOURCES, brought_weights, set_weights, weight_in
 
 WINDOW_LENGTH_MS = 60_000
 _KEY = ("queue", "top_key")
+WORK_SUMS = ("change", "change_cost", "came", "came_cost", "served_cost", "handed_out", "area_ms")
+"""What is summed by key and window, see ``_moves``."""
+
+
+def work(
+    pieces: DataFrame, events: DataFrame, reached: Reached = ALL_NEW, *, window_length_ms: int = WINDOW_LENGTH_MS
+) -> DataFrame:
+    """Return what is final of the work of top keys, summed by window: waits that are over, and weights brought.
+
+    Two such frames can be added up. Weights of the days before are among it, in their own windows.
+
+    Args:
+        pieces: when messages waited for their turn, see ``turns.pieces``.
+        events: all events; new messages among them bring weights.
+        reached: which events are new.
+        window_length_ms: the length of a window.
+    """
+    moves = _moves(pieces.where("is_final"), window_length_ms)
+    brought = brought_weights(events, reached, window_length_ms=window_length_ms)
+    return added_up(moves.unionByName(brought, allowMissingColumns=True))
+
+
+def added_up(work: DataFrame) -> DataFrame:
+    """Return each window of each key once."""
+    sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in WORK_SUMS]
+    return work.groupBy(*_KEY, "window_ms").agg(*sums, F.max("by_message").alias("by_message"))
 
 
 def runs(
+    work: DataFrame,
     pieces: DataFrame,
-    events: DataFrame,
     settings: DataFrame,
     span: Days,
     *,
@@ -43,15 +73,16 @@ def runs(
     """Return the runs of all top keys.
 
     Args:
-        pieces: when messages waited for their turn, see ``turns.pieces``.
-        events: all events; their messages bring weights.
+        work: what is final, see ``work``.
+        pieces: when messages waited for their turn, see ``turns.pieces``; those that still wait count.
         settings: the events of queues and config, which set weights.
         span: the days.
         window_length_ms: the length of a window.
     """
-    queues = pieces.select("queue").distinct()
-    changes = weight_changes(events, settings, queues, window_length_ms=window_length_ms)
-    marks = _moves(pieces, span, window_length_ms).unionByName(changes, allowMissingColumns=True)
+    waiting = _moves(pieces.where("NOT is_final"), window_length_ms)
+    queues = work.select("queue").union(waiting.select("queue")).distinct()
+    changes = set_weights(settings, queues, window_length_ms=window_length_ms)
+    marks = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), (work, waiting, changes))
     known = _running(_by_window(marks))
     both = F.array(_busy(span, window_length_ms), _quiet(span, window_length_ms))
     return known.select(*_KEY, "day", "weight", F.explode(F.array_compact(both)).alias("run")).select(
@@ -59,8 +90,8 @@ def runs(
     )
 
 
-def _moves(pieces: DataFrame, span: Days, length_ms: int) -> DataFrame:
-    """Return each arrival and departure; ``area_ms`` is its effect on the waiting time in its window."""
+def _moves(pieces: DataFrame, length_ms: int) -> DataFrame:
+    """Return each arrival and departure; ``area_ms`` is its effect on the waiting time in its whole window."""
     sign, cost = F.col("sign"), F.col("cost")
     is_arrival = sign > 0
     moves = pieces.select(
@@ -80,17 +111,14 @@ def _moves(pieces: DataFrame, span: Days, length_ms: int) -> DataFrame:
         F.when(is_new, cost).otherwise(0).alias("came_cost"),
         F.when(is_service, cost).otherwise(0).alias("served_cost"),
         is_service.cast("long").alias("handed_out"),
-        (sign * (_end(F.col("window_ms") + length_ms, span) - F.col("at_ms"))).alias("area_ms"),
+        (sign * (F.col("window_ms") + length_ms - F.col("at_ms"))).alias("area_ms"),
     )
 
 
-_SUMS = ("change", "change_cost", "came", "came_cost", "served_cost", "handed_out", "area_ms")
-
-
 def _by_window(marks: DataFrame) -> DataFrame:
-    sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _SUMS]
+    sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in WORK_SUMS]
     summed = marks.groupBy(*_KEY, "window_ms").agg(*sums, *[F.max(name).alias(name) for name in SOURCES])
-    return summed.withColumn("day", day_of("window_ms"))
+    return summed.withColumns({"day": day_of("window_ms"), "by_message": F.col("by_message")["weight"]})
 
 
 def _running(summed: DataFrame) -> DataFrame:
@@ -109,18 +137,19 @@ def _running(summed: DataFrame) -> DataFrame:
 
 def _busy(span: Days, length_ms: int) -> Column:
     """Return the run of a window in which something changed; null for one in which the key had no work."""
-    from_ms, had, came = F.col("window_ms"), F.col("had"), F.col("came")
-    until_ms = _end(from_ms + length_ms, span)
+    from_ms, had, came, change = F.col("window_ms"), F.col("had"), F.col("came"), F.col("change")
+    stop_ms = from_ms + length_ms
+    until_ms = _end(stop_ms, span)
     run = _run(
         from_ms,
-        from_ms + length_ms,
+        stop_ms,
         until_ms,
         is_quiet=False,
-        backlog=had + F.col("change"),
+        backlog=had + change,
         waiting_cost=F.col("had_cost") + F.col("came_cost"),
         served_cost=F.col("served_cost"),
         handed_out=F.col("handed_out"),
-        waited_ms=had * (until_ms - from_ms) + F.col("area_ms"),
+        waited_ms=had * (until_ms - from_ms) + F.col("area_ms") - change * (stop_ms - until_ms),
     )
     return F.when((had > 0) | (came > 0), run)
 

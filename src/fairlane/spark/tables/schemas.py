@@ -308,6 +308,7 @@ THROTTLE_WAITS = TableDefinition(
         ("throttled_ms", LONG, "how long they waited in total"),
         ("throttled_p50_ms", LONG, "median wait over all leases"),
         ("throttled_p99_ms", LONG, "99th percentile"),
+        ("throttled_max_ms", LONG, "the longest wait"),
         ("throttled_histogram", HISTOGRAM, "all waits, mergeable"),
         DAY,
     ),

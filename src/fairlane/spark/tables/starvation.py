@@ -9,7 +9,7 @@ with ``served_meanwhile`` 0.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from fairlane.spark.tables.intervals import with_sums
@@ -24,23 +24,41 @@ _STEP_MS = THRESHOLD_MS // 4
 _SECOND_MS = 1_000
 
 
-def starvation(pieces: DataFrame, span: Days) -> DataFrame:
-    """Return the episodes of each day, from ``turns.pieces``."""
-    return shaped(_with_served_meanwhile(_episodes(_ends(pieces, span)), pieces), STARVATION)
+def ends(pieces: DataFrame) -> DataFrame:
+    """Return when waits of a key ended, one row for each step: the first and last end, and the earliest beginning.
 
-
-def _day_end(span: Days) -> Column:
-    return F.least(start_of(F.date_add("day", 1)), F.lit(span.horizon_ms))
-
-
-def _ends(pieces: DataFrame, span: Days) -> DataFrame:
-    """Return when waits of a key ended, one row for each step: the first and last end, and the earliest beginning."""
+    Waits that last are one row without a step.
+    """
     step = F.floor(F.col("until_ms") / _STEP_MS)
-    return pieces.groupBy(*_KEY_DAY, step.alias("step"), "is_served").agg(
-        F.coalesce(F.min("until_ms"), F.min(_day_end(span))).alias("until_ms"),
-        F.max("until_ms").alias("last_ms"),
-        F.min("since_ms").alias("since_ms"),
+    each = pieces.select(
+        *_KEY_DAY, step.alias("step"), "is_served", "until_ms", F.col("until_ms").alias("last_ms"), "since_ms"
     )
+    return merged_ends(each)
+
+
+def merged_ends(ends: DataFrame) -> DataFrame:
+    """Return each step of each key and day once."""
+    return ends.groupBy(*_KEY_DAY, "step", "is_served").agg(
+        F.min("until_ms").alias("until_ms"), F.max("last_ms").alias("last_ms"), F.min("since_ms").alias("since_ms")
+    )
+
+
+def leases(pieces: DataFrame) -> DataFrame:
+    """Return how many leases each queue gave in each second."""
+    second = F.col("until_ms") - F.pmod("until_ms", F.lit(_SECOND_MS))
+    each = pieces.where("is_served").select("queue", "day", second.alias("at_ms"), F.lit(1).alias("served_meanwhile"))
+    return merged_leases(each)
+
+
+def merged_leases(leases: DataFrame) -> DataFrame:
+    """Return each second of each queue once."""
+    return leases.groupBy("queue", "day", "at_ms").agg(F.sum("served_meanwhile").alias("served_meanwhile"))
+
+
+def starvation(ends: DataFrame, leases: DataFrame, span: Days) -> DataFrame:
+    """Return the episodes of each day, from the ends of waits and the leases of queues."""
+    until_ms = F.coalesce("until_ms", F.least(start_of(F.date_add("day", 1)), F.lit(span.horizon_ms)))
+    return shaped(_with_served_meanwhile(_episodes(ends.withColumn("until_ms", until_ms)), leases), STARVATION)
 
 
 def _episodes(ends: DataFrame) -> DataFrame:
@@ -66,10 +84,8 @@ def _episodes(ends: DataFrame) -> DataFrame:
     )
 
 
-def _with_served_meanwhile(episodes: DataFrame, pieces: DataFrame) -> DataFrame:
+def _with_served_meanwhile(episodes: DataFrame, leases: DataFrame) -> DataFrame:
     """Add the leases of the queue in the seconds that lie completely inside each episode, so none of the key itself."""
-    second = F.col("until_ms") - F.pmod("until_ms", F.lit(_SECOND_MS))
-    leases = pieces.where("is_served").groupBy("queue", "day", second.alias("at_ms"))
     begins = F.greatest(start_of("day"), F.col("from_ms"))
     ends = F.col("from_ms") + F.col("lasted_ms")
     inside = episodes.withColumns(
@@ -78,11 +94,4 @@ def _with_served_meanwhile(episodes: DataFrame, pieces: DataFrame) -> DataFrame:
             "end_ms": ends - F.pmod(ends, F.lit(_SECOND_MS)),
         }
     )
-    return with_sums(
-        inside,
-        leases.agg(F.count("*").alias("served_meanwhile")),
-        ("served_meanwhile",),
-        by=("queue", "day"),
-        begin="begin_ms",
-        end="end_ms",
-    )
+    return with_sums(inside, leases, ("served_meanwhile",), by=("queue", "day"), begin="begin_ms", end="end_ms")

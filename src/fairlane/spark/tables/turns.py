@@ -36,6 +36,9 @@ class Days:
 def pieces(attempts: DataFrame, settings: DataFrame, span: Days) -> DataFrame:
     """Return when messages waited for their turn on each day: from when, until when, and whether that was served.
 
+    Waits that ended before are left out: those that last are here, and those that a new event has ended. For these
+    ``is_final`` is true: nothing that comes later changes their pieces of that day.
+
     A message that is paused meanwhile has a piece before the pause and one after it; ``before_ms`` is then where the
     one before ended. ``until_ms`` is null for a piece that lasts beyond the end of the day. A message with throttles
     that is not handed out on a day is left out, since the journal does not tell yet what it waits for. ``settings`` are
@@ -61,14 +64,17 @@ def pieces(attempts: DataFrame, settings: DataFrame, span: Days) -> DataFrame:
         (F.col("is_served") & is_last).alias("is_served"),
         F.col("turn.before_ms").alias("before_ms"),
         "cost",
+        F.col("is_over").alias("is_final"),
     )
     return told.where(F.col("until_ms").isNull() | (F.col("until_ms") > starts_ms) | F.col("is_served"))
 
 
 def _by_day(attempts: DataFrame, span: Days) -> DataFrame:
     """Return the attempts that wait for a turn, once for each day on which they do."""
-    proper = in_queues(attempts).where(F.col("ready_ms").isNotNull())
     stop = F.coalesce("leased_ms", "end_ms")
+    is_ended_before = ~F.when(F.col("leased_ms").isNotNull(), F.col("is_leased_new")).otherwise(F.col("is_end_new"))
+    is_known = stop.isNotNull() & is_ended_before
+    proper = in_queues(attempts).where(F.col("ready_ms").isNotNull() & ~is_known)
     last = F.least(F.coalesce(day_of(stop), day_of(F.lit(span.horizon_ms))), day_of(F.lit(span.horizon_ms)))
     first = F.greatest(day_of("ready_ms"), F.lit(span.first_day))
     days = F.when(first <= last, F.sequence(first, last))

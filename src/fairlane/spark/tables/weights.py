@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
 from fairlane.spark.tables.attempts import TELLS_TERMS
+from fairlane.spark.tables.news import Reached
 from fairlane.spark.tables.table import whole_queue
 
 TOLD = "weight_told"
@@ -19,21 +20,31 @@ _UNSET = -1
 _CONFIG = r"^weight:([^:]+):(.+)$"
 
 
-def weight_changes(events: DataFrame, settings: DataFrame, queues: DataFrame, *, window_length_ms: int) -> DataFrame:
-    """Return a row for each window in which a source sets the weight of a top key, or stops to set it.
+def brought_weights(events: DataFrame, reached: Reached, *, window_length_ms: int) -> DataFrame:
+    """Return the last weight that new messages brought for a top key in each window, in the column ``by_message``.
+
+    It is kept with the instant and the sequence of its event, so that of two the later one can be found.
+    """
+    window = _window(window_length_ms)
+    known = told_weights(events.where((F.col("kind") == TOLD) | reached.is_new(F.col("sequence"))), window)
+    return known.select("queue", "top_key", "window_ms", F.struct("at_ms", "sequence", "weight").alias("by_message"))
+
+
+def set_weights(settings: DataFrame, queues: DataFrame, *, window_length_ms: int) -> DataFrame:
+    """Return a row for each window in which config or a policy sets the weight of a top key, or stops to set it.
 
     Args:
-        events: all events.
-        settings: those of queues and config.
+        settings: the events of queues and config.
         queues: the queues that matter.
         window_length_ms: the length of a window. What was set last in it counts.
     """
-    window = (F.col("at_ms") - F.pmod("at_ms", F.lit(window_length_ms))).alias("window_ms")
-    told = told_weights(events, window).withColumnRenamed("weight", "by_message")
-    changes = told.select("queue", "top_key", "window_ms", "by_message")
-    for others in (_by_policy(settings, window), _by_config(settings, queues, window)):
-        changes = changes.unionByName(others, allowMissingColumns=True)
-    return changes
+    window = _window(window_length_ms)
+    by_config = _by_config(settings, queues, window)
+    return _by_policy(settings, window).unionByName(by_config, allowMissingColumns=True)
+
+
+def _window(length_ms: int) -> Column:
+    return (F.col("at_ms") - F.pmod("at_ms", F.lit(length_ms))).alias("window_ms")
 
 
 def weight_in(so_far: WindowSpec) -> Column:
