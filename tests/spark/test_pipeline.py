@@ -75,8 +75,9 @@ def at_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ta
     return contents(spark, place / "tables")
 
 
-def test_a_run_makes_all_tables(at_once: Tables) -> None:
-    """The story has rows for every table; messages are there once each."""
+def test_a_run_makes_all_tables(spark: SparkSession, at_once: Tables) -> None:
+    """The story has rows for every table; messages are there once each. The caller's session stays the active one."""
+    assert SparkSession.active() is spark
     assert {name for name, rows in at_once.items() if not rows} == {"sla", "gaps"}
     assert len(at_once["events"]) == 17
     assert len(at_once["messages"]) == 5

@@ -9,7 +9,9 @@ portions whose kernels have items for the throttle at the moment.
 Tokens are *dealt* to members as they are earned, and a member takes first what was dealt to it. The order is that of
 start-time fair queueing: each member has a tag, each token advances the tag of its member by ``1 / weight``, and the
 member with the lowest tag is next. So any two members that take their tokens have got, by weight, the same number,
-plus or minus one each: ``|T_i/w_i - T_j/w_j| <= 1/w_i + 1/w_j``.
+plus or minus one each: ``|T_i/w_i - T_j/w_j| <= 1/w_i + 1/w_j``. That holds for kernels that ask whenever a token is
+earned, as those do that wait for one. Those that ask more rarely find full parts of the burst, which are whole tokens:
+with a burst of few tokens for each member, their shares are only as exact as that.
 
 A throttle does not know whether a kernel has consumers. A member whose consumers are busy does not take its tokens.
 They stay in the bucket for it, up to its part of the burst, and then it is passed over. It has what a throttle of its
@@ -177,12 +179,26 @@ class Division:
         """Remove a member, and give what it holds to the others."""
         del self.members[portion]
         self.weight -= portion.weight
+        gives = portion.held > 0
         self._give_back(portion)
         portion.listed = None
         if len(self.members) == 1:
             self.restart()  # a single member needs no order
-        else:
-            self.deal()
+            return
+        if gives and self._bucket.burst_steps // TOKEN > len(self.members):
+            self._list_again()
+        self.deal()
+
+    def _list_again(self) -> None:
+        """Give members that could hold no more a place in the order: of fewer members each may hold more.
+
+        They begin level with the others. Otherwise what was given back would be free, and the first to ask would take
+        all of it.
+        """
+        for portion in self.members:
+            if portion.listed is None and self._need(portion):
+                portion.tag = max(portion.tag, self.clock)
+                self._list(portion)
 
     def reweigh(self, portion: Portion, weight: int) -> None:
         """Charge what a member holds by its new weight, by which it would be given back."""
@@ -193,10 +209,7 @@ class Division:
 
     def take(self, portion: Portion, count: int) -> None:
         """Record that a member has taken tokens: those dealt to it, then free ones."""
-        # A member that could hold no more has its credit in tokens, so it is owed nothing else. One that could not be
-        # dealt tokens, because no more may be held, is owed what others took meanwhile, up to a burst.
-        owed = 0 if portion.listed is None else max(1, self._bucket.burst_steps // TOKEN) * _UNIT
-        portion.tag = max(portion.tag, self.clock - owed)
+        portion.tag = max(portion.tag, self.clock - self._owed(portion))
         own = min(portion.held, count)
         portion.held -= own
         self.held -= own
@@ -204,6 +217,16 @@ class Division:
             self._charge(portion, count - own)
         self._list(portion)
         self.deal()
+
+    def _owed(self, portion: Portion) -> int:
+        """Return how much of what others took a member can be owed.
+
+        One that could not be dealt tokens, because no more may be held, is owed up to a burst. One that could hold no
+        more has its credit in tokens. But parts of the burst are whole tokens, so some tokens are left that no member
+        may hold. They are free, and whoever took none of them is owed its part.
+        """
+        burst = max(1, self._bucket.burst_steps // TOKEN)
+        return (burst if portion.listed is not None else min(burst, len(self.members) + 1)) * _UNIT
 
     def deal(self) -> None:
         """Deal the tokens in the bucket that may be held and are not yet."""

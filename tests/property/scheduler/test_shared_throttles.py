@@ -76,11 +76,15 @@ class Sharing:
 def test_kernels_that_always_ask_share_with_the_precision_of_keys(
     weights: list[int], rate: float, burst: float, steps_ms: list[int], data: st.DataObject
 ) -> None:
-    """Two kernels differ, by weight, by at most what two keys of one queue may, while a third comes and goes."""
+    """Two kernels differ, by weight, by at most what two keys of one queue may, while a third comes and goes.
+
+    They ask whenever a token is earned, as kernels that wait for one do; the next test is about those that ask rarely.
+    """
     sharing = Sharing([*weights, 1], rate, burst)
     asking = range(len(weights))
+    longest_ms = int(1000 / rate)
     for step_ms in steps_ms:
-        sharing.now_ms += step_ms
+        sharing.now_ms += min(step_ms, longest_ms)
         if data.draw(st.booleans()):
             (sharing.fill if data.draw(st.booleans()) else sharing.empty)(len(weights))
         sharing.serve(dict.fromkeys([*asking, *([len(weights)] if data.draw(st.booleans()) else [])], 90))
@@ -88,6 +92,21 @@ def test_kernels_that_always_ask_share_with_the_precision_of_keys(
             for other in asking:
                 difference = Fraction(sharing.got[one], weights[one]) - Fraction(sharing.got[other], weights[other])
                 assert abs(difference) <= 1 + Fraction(1, weights[one]) + Fraction(1, weights[other])
+
+
+@pytest.mark.parametrize("is_idle", [False, True])
+@pytest.mark.parametrize(
+    ("weights", "burst"), [([1, 1, 1], 10), ([3, 2, 2], 10), ([2, 4, 4], 10), ([1, 1, 5], 3), ([1, 1], 10)]
+)
+def test_kernels_that_ask_rarely_share_what_the_bucket_holds(weights: list[int], burst: int, *, is_idle: bool) -> None:
+    """What no part of the burst has room for is divided, too, whether or not another kernel has consumers."""
+    sharing = Sharing([*weights, 1], 250, burst)
+    asking = [*range(len(weights)), *([] if is_idle else [len(weights)])]
+    for _ in range(300):
+        sharing.now_ms += 50
+        sharing.serve(dict.fromkeys(asking, 90))
+    shares = [got / weight for got, weight in zip(sharing.got, weights, strict=False)]
+    assert max(shares) <= 1.1 * min(shares)
 
 
 @given(_WEIGHTS, _RATES, st.integers(1, 6), _STEPS_MS, st.data())
@@ -138,3 +157,14 @@ def test_a_new_weight_counts_from_the_first_token_that_is_dealt_by_it(before: in
         sharing.now_ms += 50
         sharing.serve({0: 90, 1: 90})
     assert abs(Fraction(sharing.got[0], weight) - sharing.got[1]) <= 1 + Fraction(1, weight)
+
+
+@pytest.mark.parametrize("burst", [10, 40])
+def test_what_a_kernel_gives_back_is_divided(burst: int) -> None:
+    """Tokens that waited for a kernel whose items are gone go to the others in equal parts, not to the first to ask."""
+    sharing = Sharing([1, 1, 1], 250, burst)
+    sharing.now_ms = burst * 4
+    sharing.empty(2)
+    sharing.serve({0: 90, 1: 90})
+    assert abs(sharing.got[0] - sharing.got[1]) <= 1
+    assert sum(sharing.got) == burst

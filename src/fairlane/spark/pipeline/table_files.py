@@ -19,6 +19,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StructType
 
 from fairlane.lakehouse import DataFile, Lakehouse, TablesAddress, open_tables
@@ -134,8 +135,8 @@ def read_files(
     columns: StructType,
 ) -> DataFrame:
     """Return files of a table as a frame, in the columns of a schema; those that files lack are null."""
-    if not files:
-        return spark.createDataFrame([], columns)
+    if not files:  # ``createDataFrame`` would make this the active session of the caller's thread
+        return spark.range(0).select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in columns])
     if lakehouse.address.scheme:
         groups = _groups(files)
         return spark.range(0, len(groups), 1, len(groups)).mapInArrow(
