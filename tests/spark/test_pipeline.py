@@ -210,7 +210,7 @@ def test_a_run_that_is_killed(spark: SparkSession, tmp_path: Path, at_once: Tabl
     assert run_pipeline(spark, JournalFolder(journal), tables).segments == 0
     assert contents(spark, tables) == at_once
     hidden = sorted(path.name for path in tables.iterdir() if path.name.startswith("."))
-    assert hidden == [".carried", ".listings", ".lock"]
+    assert hidden == [".carried", ".deaths", ".listings", ".lock", ".waits"]
 
 
 Move = Callable[[Path, Path], bool]

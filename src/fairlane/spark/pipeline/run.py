@@ -38,10 +38,9 @@ from fairlane.spark.pipeline.journals import Covered, Gap, JournalCoverage, acce
 from fairlane.spark.pipeline.manifest import Manifest, load_manifest
 from fairlane.spark.pipeline.source import Segment, Source
 from fairlane.spark.pipeline.table_files import TableFiles, few_files
-from fairlane.spark.tables import TABLES
+from fairlane.spark.tables import TABLES, partials
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
 from fairlane.spark.tables.news import Reached
-from fairlane.spark.tables.partials import DEATHS_SCHEMA, WAITS_SCHEMA
 from fairlane.spark.tables.schemas import EVENTS, GAPS
 from fairlane.spark.tables.turns import Days
 from fairlane.spark.threads import described
@@ -62,7 +61,7 @@ without a larger one each run would compile everything again. By default PySpark
 expression, which is half of all calls to Java while tables are planned.
 """
 
-PARTIALS = {WAITS: WAITS_SCHEMA, DEATHS: DEATHS_SCHEMA}
+PARTIALS = {WAITS: partials.WAITS_SCHEMA, DEATHS: partials.DEATHS_SCHEMA}
 """The pipeline's own tables of the newest day, with their columns."""
 
 Tell = Callable[[str], None]
@@ -320,9 +319,10 @@ class _Run:
         last_day: date | None = None,
     ) -> tuple[Manifest, date]:
         """Write all tables from a day on, and commit the run."""
-        if first_day <= after.days[0] and last_day is None:
-            versions = {name: table.version for name, table in TABLES.items()}
-            after = msgspec.structs.replace(after, versions=versions)
+        if last_day is None:
+            is_all = first_day <= after.days[0]
+            known = {name: table.version for name, table in TABLES.items()} if is_all else after.versions
+            after = msgspec.structs.replace(after, versions={**known, WAITS: partials.VERSION})
         old = [file for file in self._known if file.partition["day"] >= str(first_day)]
         events = self._read(intake, old, carried_from)
         self._build(after, events, Days(first_day, after.horizon_ms), last_day)
@@ -408,7 +408,7 @@ def continues(before: Manifest, after: Manifest, intake: Intake) -> bool:
 
     Then what the last run left (``.carried`` and the partials) is all that is needed of earlier events.
     """
-    if not before.days or before.days[-1] not in before.carried or intake.days[0] < before.days[-1]:
+    if before.versions.get(WAITS) != partials.VERSION or intake.days[0] < before.days[-1]:
         return False
     known = {each.journal_id: each for each in before.journals}
     is_later = all(

@@ -22,6 +22,9 @@ from fairlane.spark.tables.runs import WORK_SUMS, added_up, work
 from fairlane.spark.tables.starvation import ends, leases, merged_ends, merged_leases
 from fairlane.spark.tables.table import DATE, FLAG, LONG, TEXT, day_of
 
+VERSION: Final = 1
+"""Of what partials mean. A run goes on only from those of its own version."""
+
 BROUGHT: Final = StructType([StructField(name, LONG) for name in ("at_ms", "sequence", "weight")])
 """A weight that a message brought, as ``weights.brought_weights`` tells it."""
 
@@ -99,7 +102,7 @@ def kept(partials: DataFrame, newest_day: date) -> DataFrame:
     """Return what the next run needs of partials: the newest day, and the last weight of each key before it."""
     earlier = partials.where((F.col("kind") == "work") & (F.col("day") < F.lit(newest_day)))
     last = F.max(F.when(F.col("by_message").isNotNull(), F.struct("window_ms", "by_message")))
-    weights = earlier.groupBy("queue", "top_key").agg(last.alias("last")).where("last IS NOT NULL")
+    weights = earlier.groupBy("queue", "top_key").agg(last.alias("last")).where(F.col("last").isNotNull())
     told = weights.select(
         "queue", "top_key", "last.*", *[F.lit(0).alias(name) for name in WORK_SUMS], F.lit("work").alias("kind")
     )
