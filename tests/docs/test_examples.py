@@ -36,7 +36,18 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=name_of)
+LONG = {"docs/guides/spark-sources.md": [pytest.mark.long]}
+"""A page that runs streams takes minutes on a busy machine."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name_of(page), marks=LONG.get(name_of(page), []))
+        for page in PAGES
+        if BLOCK.search(page.read_text())
+    ],
+)
 def test_the_code_of_a_page_runs(page: Path) -> None:
     """The Python blocks of a page run in order, as a reader would type them."""
     result = run("-c", "\n".join(BLOCK.findall(page.read_text())))

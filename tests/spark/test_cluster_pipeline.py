@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from fairlane.spark.pipeline import RunReport, live_source, read_table, run_pipeline
@@ -23,6 +24,7 @@ async def enqueue(cluster: Cluster, queue: str) -> None:
     await cluster["a"].done("queue/enqueue", {"queue": queue, "messages": messages})
 
 
+@pytest.mark.long
 def test_the_tables_of_a_cluster_are_made_from_all_its_journals(spark: SparkSession, tmp_path: Path) -> None:
     """Two partitions and another group are one set of tables, which a second run continues at each journal."""
 

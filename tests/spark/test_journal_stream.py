@@ -50,6 +50,7 @@ def test_a_stream_reads_every_event_once_in_bounded_batches(spark: SparkSession,
         assert position_of(client, "sums") == seen[-1]
 
 
+@pytest.mark.long
 def test_readers_that_move_on_are_no_news(spark: SparkSession, tmp_path: Path) -> None:
     """Two streams that tell the broker how far they are do not keep each other, or themselves, busy."""
     make_journal(tmp_path / "data", messages=20)

@@ -66,12 +66,23 @@ def contents(spark: SparkSession, tables: Path | str) -> Tables:
     return {name: sorted(map(str, read_table(spark, tables, name).collect())) for name in TABLES}
 
 
+FOR_MANY_EVENTS = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.session.timeZone": "Asia/Kolkata",
+    "spark.sql.shuffle.partitions": "3",
+}
+"""A session of a user with many events. The other tests here do without Spark's own defaults, which take time."""
+
+
 @pytest.fixture(scope="module")
 def at_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """The tables of the whole story, made in one run."""
+    """The tables of the whole story, made in one run that was planned as for many events, in another time zone."""
     place = tmp_path_factory.mktemp("at_once")
     write_segment(place / "journal", a_story())
-    run_pipeline(spark, JournalFolder(place / "journal"), place / "tables")
+    theirs = spark_session(conf=FOR_MANY_EVENTS)
+    run_pipeline(theirs, JournalFolder(place / "journal"), place / "tables", few_events=0)
     return contents(spark, place / "tables")
 
 
@@ -84,27 +95,13 @@ def test_a_run_makes_all_tables(spark: SparkSession, at_once: Tables) -> None:
     assert len(at_once["dead_letters"]) == 1
 
 
-FOR_MANY_EVENTS = {
-    "spark.sql.adaptive.enabled": "true",
-    "spark.sql.codegen.factoryMode": "FALLBACK",
-    "spark.sql.codegen.wholeStage": "true",
-}
-"""Spark's own defaults, which the other tests here do without."""
-
-
-@pytest.mark.parametrize(
-    ("zone", "partitions"),
-    [("Asia/Kolkata", "3"), pytest.param("America/St_Johns", "23", marks=pytest.mark.long)],
-)
-def test_the_session_does_not_matter(
-    spark: SparkSession, tmp_path: Path, at_once: Tables, zone: str, partitions: str
-) -> None:
-    """In a session with another time zone and other shuffle partitions, and planned as for many events, the tables are
-    the same.
+@pytest.mark.long
+def test_the_session_does_not_matter(spark: SparkSession, tmp_path: Path, at_once: Tables) -> None:
+    """In a session with another time zone and other shuffle partitions the tables are the same.
 
     Spark's UI shows for each job of the run what it builds, and the caller's own text stays.
     """
-    conf = {"spark.sql.session.timeZone": zone, "spark.sql.shuffle.partitions": partitions, **FOR_MANY_EVENTS}
+    conf = {"spark.sql.session.timeZone": "America/St_Johns", "spark.sql.shuffle.partitions": "23"}
     theirs = spark_session(conf=conf)
     before = len(descriptions(spark))
     write_segment(tmp_path / "journal", a_story())

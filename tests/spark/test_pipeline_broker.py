@@ -128,6 +128,7 @@ def test_the_journal_of_a_live_server(spark: SparkSession, server: ServerProcess
     assert readers["tables"] > 0
 
 
+@pytest.mark.long
 def test_an_idle_server_causes_no_spark_job(spark: SparkSession, server: ServerProcess, tmp_path: Path) -> None:
     """The reader that a run moves is not news for the next run, and looking writes nothing to the journal."""
     place = ServerAddress(server=f"http://{server.address}")

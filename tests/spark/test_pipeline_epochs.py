@@ -28,6 +28,7 @@ def a_broker(messages: int, *, at: int, tenant: str) -> list[Event]:
     return rows
 
 
+@pytest.mark.long
 def test_a_broker_that_began_again_is_not_melted_into_the_old_one(spark: SparkSession, tmp_path: Path) -> None:
     """20 messages, a lost data folder, then 55: refused by default, and in a new epoch 75 messages, not 20."""
     tables = tmp_path / "tables"
@@ -53,6 +54,7 @@ def test_a_broker_that_began_again_is_not_melted_into_the_old_one(spark: SparkSe
         run_pipeline(spark, JournalFolder(tmp_path / "old"), tables)
 
 
+@pytest.mark.long
 def test_missing_events_are_refused_then_marked_then_healed(spark: SparkSession, tmp_path: Path) -> None:
     """A gap stops the run; accepted, it is a row of ``gaps`` and marks its days; a late segment takes all that back."""
     story, journal, tables = a_story(), tmp_path / "journal", tmp_path / "tables"

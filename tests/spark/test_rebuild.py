@@ -73,6 +73,7 @@ def test_all_days_from_one_on_are_rebuilt(spark: SparkSession, place: tuple[Path
     assert contents(spark, tables) == whole
 
 
+@pytest.mark.long
 def test_a_table_of_another_version_is_rebuilt(spark: SparkSession, place: tuple[Path, Tables]) -> None:
     """A run finds that a table was computed by another release, rebuilds all days, and does so once."""
     tables, whole = place

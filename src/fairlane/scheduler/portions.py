@@ -223,7 +223,8 @@ class Division:
 
         One that could not be dealt tokens, because no more may be held, is owed up to a burst. One that could hold no
         more has its credit in tokens. But parts of the burst are whole tokens, so some tokens are left that no member
-        may hold. They are free, and whoever took none of them is owed its part.
+        may hold. They are free, and members that took none of them are owed
+        their part.
         """
         burst = max(1, self._bucket.burst_steps // TOKEN)
         return (burst if portion.listed is not None else min(burst, len(self.members) + 1)) * _UNIT

@@ -11,17 +11,20 @@ from pyspark.sql import functions as F
 
 from fairlane.spark.pipeline.journals import Gap
 from fairlane.spark.tables.schemas import EVENTS, GAPS, MESSAGES
-from fairlane.spark.tables.table import IS_COMPLETE, TableDefinition, shaped, without_twins
+from fairlane.spark.tables.table import IS_COMPLETE, TableDefinition, empty, shaped, without_twins
 
 
 def gaps(spark: SparkSession, found: Sequence[Gap]) -> DataFrame:
     """Return gaps as a table; those of journals without any known event are left out, since no day has them."""
+    columns = without_twins(GAPS.schema)
     rows = [
-        (gap.journal_id, gap.group, gap.from_sequence, gap.until_sequence, gap.from_ms, gap.until_ms, gap.day)
+        F.struct(*[F.lit(getattr(gap, field.name)).cast(field.dataType).alias(field.name) for field in columns])
         for gap in found
         if gap.day is not None
     ]
-    return shaped(spark.createDataFrame(rows, without_twins(GAPS.schema)), GAPS)
+    # ``createDataFrame`` would make this the active session of the caller's thread.
+    told = spark.range(1).select(F.explode(F.array(*rows)).alias("gap")).select("gap.*") if rows else None
+    return shaped(empty(spark, columns) if told is None else told, GAPS)
 
 
 def marked(frame: DataFrame, table: TableDefinition, found: Sequence[Gap]) -> DataFrame:

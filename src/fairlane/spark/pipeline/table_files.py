@@ -19,7 +19,6 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StructType
 
 from fairlane.lakehouse import DataFile, Lakehouse, TablesAddress, open_tables
@@ -27,7 +26,7 @@ from fairlane.lakehouse.files import TableShape, dataset_of, shape_of
 from fairlane.lakehouse.storage import Storage
 from fairlane.lakehouse.writing import TableWriter
 from fairlane.spark.tables import TABLES
-from fairlane.spark.tables.table import DATE, FLAG, INT, LONG, REAL, TEXT, TIME
+from fairlane.spark.tables.table import DATE, FLAG, INT, LONG, REAL, TEXT, TIME, empty
 
 TASK_BYTES = 64 << 20
 """About how much one task reads of an object store."""
@@ -135,8 +134,8 @@ def read_files(
     columns: StructType,
 ) -> DataFrame:
     """Return files of a table as a frame, in the columns of a schema; those that files lack are null."""
-    if not files:  # ``createDataFrame`` would make this the active session of the caller's thread
-        return spark.range(0).select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in columns])
+    if not files:
+        return empty(spark, columns)
     if lakehouse.address.scheme:
         groups = _groups(files)
         return spark.range(0, len(groups), 1, len(groups)).mapInArrow(

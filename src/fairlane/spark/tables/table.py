@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -107,6 +107,11 @@ def shaped(frame: DataFrame, table: TableDefinition) -> DataFrame:
     """
     marked = frame if IS_COMPLETE in frame.columns else frame.withColumn(IS_COMPLETE, F.lit(col=True))
     return marked.select(*[value_of(field) for field in table.schema])
+
+
+def empty(spark: SparkSession, columns: StructType) -> DataFrame:
+    """Return a frame without rows. ``createDataFrame`` would make this the active session of the caller's thread."""
+    return spark.range(0).select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in columns])
 
 
 def whole_queue(queue: Expression | str) -> Expression:
