@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.viewer import Served, Viewer, served
+from tests.kit.waiting import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -24,7 +25,8 @@ def test_a_hook_is_dry_run_and_set(server: Served, viewer: Viewer) -> None:
     viewer.sees("hooked has no on_enqueue hook.")
     page.fill("#script", SCRIPT)
     page.click("#take")
-    page.wait_for_function("document.getElementById('samples').value.includes('north')")
+    # ``wait_for_function`` evaluates its text in the page, which the page's security policy forbids the second time.
+    wait_until(lambda: "north" in page.input_value("#samples"), what="A sample is taken")
     page.locator("#samples").press("Control+End")
     page.keyboard.type('\n{"headers": {}, "payload_size": 7}')
     page.click("#dry-run")
