@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from fairlane.spark.interrupts import interruptible
-from fairlane.spark.threads import in_thread, run_together
+from fairlane.spark.threads import THREADS_MAX, in_thread, run_together
 from tests.kit.java import lean_environment
 from tests.kit.waiting import PATIENCE_S
 from tests.spark.journals import make_journal
@@ -77,7 +77,7 @@ def cancelled_later(spark: SparkSession) -> None:
 
 
 def test_steps_run_at_once_and_the_first_error_ends_all(spark: SparkSession) -> None:
-    """Two steps wait for each other, so they run together; when a third fails, the job of a fourth is cancelled."""
+    """Two steps wait for each other, so they run together; when one fails, the jobs of all others are cancelled."""
     both, done = threading.Barrier(2, timeout=60), []
 
     def meet() -> None:
@@ -93,7 +93,7 @@ def test_steps_run_at_once_and_the_first_error_ends_all(spark: SparkSession) -> 
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        run_together(spark, [lambda: endless(spark).count(), fail])
+        run_together(spark, [lambda: endless(spark).count(), fail, *[lambda: endless(spark).count()] * 2 * THREADS_MAX])
     until(lambda: not tracker.getActiveJobsIds())
 
 

@@ -110,6 +110,8 @@ def run_together(spark: SparkSession, steps: Sequence[Callable[[], object]]) -> 
                 future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            while wait(futures, timeout=_AGAIN_S).not_done:  # a step that still plans has no job to cancel yet
+            # A step that still plans has no job to cancel yet. To ``wait``, a step that never began is never done.
+            while running := [future for future in futures if not future.done()]:
                 cancel_tagged(spark, tag)
+                wait(running, timeout=_AGAIN_S)
             raise
