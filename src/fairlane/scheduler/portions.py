@@ -222,9 +222,8 @@ class Division:
         """Return how much of what others took a member can be owed.
 
         One that could not be dealt tokens, because no more may be held, is owed up to a burst. One that could hold no
-        more has its credit in tokens. But parts of the burst are whole tokens, so some tokens are left that no member
-        may hold. They are free, and members that took none of them are owed
-        their part.
+        more has its credit in tokens, except for what is lost by rounding: parts of the burst are whole tokens, and the
+        few that are left over are free. A member is owed its part of these, at most one for each member and one more.
         """
         burst = max(1, self._bucket.burst_steps // TOKEN)
         return (burst if portion.listed is not None else min(burst, len(self.members) + 1)) * _UNIT

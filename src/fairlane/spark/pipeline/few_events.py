@@ -1,7 +1,7 @@
 """A session for runs on few events.
 
-Spark compiles Java code for every step of a query and plans it again after each shuffle. That pays off with many rows.
-With few it takes longer than all the work: a first run on 24,000 events took 64 s with and 46 s without it.
+Spark compiles every step of a query to Java and plans the rest again after each shuffle. That pays off for many rows.
+For few it takes longer than the work itself: a first run on 24,000 events took 64 s with both and 46 s without.
 """
 
 from __future__ import annotations

@@ -8,10 +8,11 @@ from operator import or_
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType
 
 from fairlane.spark.pipeline.journals import Gap
 from fairlane.spark.tables.schemas import EVENTS, GAPS, MESSAGES
-from fairlane.spark.tables.table import IS_COMPLETE, TableDefinition, empty, shaped, without_twins
+from fairlane.spark.tables.table import IS_COMPLETE, TableDefinition, shaped, without_twins
 
 
 def gaps(spark: SparkSession, found: Sequence[Gap]) -> DataFrame:
@@ -22,9 +23,8 @@ def gaps(spark: SparkSession, found: Sequence[Gap]) -> DataFrame:
         for gap in found
         if gap.day is not None
     ]
-    # ``createDataFrame`` would make this the active session of the caller's thread.
-    told = spark.range(1).select(F.explode(F.array(*rows)).alias("gap")).select("gap.*") if rows else None
-    return shaped(empty(spark, columns) if told is None else told, GAPS)
+    told = F.array(*rows).cast(ArrayType(columns))
+    return shaped(spark.range(1).select(F.inline(told)), GAPS)  # as ``table.empty``, it leaves the active session alone
 
 
 def marked(frame: DataFrame, table: TableDefinition, found: Sequence[Gap]) -> DataFrame:
