@@ -108,6 +108,15 @@ def test_a_wait_over_midnight_is_cut_as_each_day_knew_it(spark: SparkSession) ->
     ]
 
 
+def test_a_delayed_message_waits_only_when_it_is_due(spark: SparkSession) -> None:
+    """One that is cancelled before it is due, or not due yet, waits for no turn."""
+    cancelled = [enqueued(1, 0, due_ms=DAY_0 + 90_000), of("removed", 2, 70_000, 1)]
+    later = enqueued(3, 0, due_ms=DAY_0 + 5 * MINUTE)
+    due = [enqueued(4, 0, due_ms=DAY_0 + 80_000, cost=3), of("leased", 5, 100_000, 4, throttled_ms=0, capped_ms=0)]
+    found = runs_of(frame(spark, *cancelled, later, *due), span_to(2 * MINUTE))
+    assert told(found, "from_ms", "waiting_cost", "served_cost", "waited_ms") == [(DAY_0 + MINUTE, 3, 3, 20_000)]
+
+
 def test_entitlement_goes_by_weight_and_stops_at_what_a_key_wants(spark: SparkSession) -> None:
     """Of 12 served, a quiet key is entitled to all it had, and the others to the rest by weight."""
     rows = [event("config_set", 1, 0, name="weight:mail:big", value="2")]

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 from fairlane.spark.tables.attempts import in_queues
 from fairlane.spark.tables.histogram import bucket_of, histograms
 from fairlane.spark.tables.schemas import LATENCY, SLA, TENANT_USAGE, THROTTLE_WAITS
-from fairlane.spark.tables.table import HOUR_MS, IS_COMPLETE, day_of, hour_of, shaped, whole_queue
+from fairlane.spark.tables.table import HOUR_MS, IS_COMPLETE, day_of, hour_of, shaped, whole_queue, without_twins
 
 _PLACE = ("queue", "key", "top_key")
 _OTHERS = (*_PLACE, "hour_ms", IS_COMPLETE, "day")
-_COUNTS = tuple(field.name for field in TENANT_USAGE.schema if field.name not in _OTHERS)
+_COUNTS = tuple(field.name for field in without_twins(TENANT_USAGE.schema) if field.name not in _OTHERS)
 
 
 def _of_queues(attempts: DataFrame) -> DataFrame:

@@ -70,11 +70,16 @@ def pieces(attempts: DataFrame, settings: DataFrame, span: Days) -> DataFrame:
 
 
 def _by_day(attempts: DataFrame, span: Days) -> DataFrame:
-    """Return the attempts that wait for a turn, once for each day on which they do."""
+    """Return the attempts that wait for a turn, once for each day on which they do.
+
+    A message that is delayed waits for its turn only when it is due. Some end before, and some are not due yet.
+    """
     stop = F.coalesce("leased_ms", "end_ms")
     is_ended_before = ~F.when(F.col("leased_ms").isNotNull(), F.col("is_leased_new")).otherwise(F.col("is_end_new"))
     is_known = stop.isNotNull() & is_ended_before
-    proper = in_queues(attempts).where(F.col("ready_ms").isNotNull() & ~is_known)
+    ready = F.col("ready_ms")
+    is_ready = stop.isNull() & (ready <= span.horizon_ms) | F.col("leased_ms").isNotNull() | (ready < F.col("end_ms"))
+    proper = in_queues(attempts).where(ready.isNotNull() & is_ready & ~is_known)
     last = F.least(F.coalesce(day_of(stop), day_of(F.lit(span.horizon_ms))), day_of(F.lit(span.horizon_ms)))
     first = F.greatest(day_of("ready_ms"), F.lit(span.first_day))
     days = F.when(first <= last, F.sequence(first, last))
