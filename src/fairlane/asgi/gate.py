@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypedDict
 
-from fairlane.asgi.alarm import Alarm
+from fairlane.asgi.loop_timer import LoopTimer
 from fairlane.asgi.queued_request import QueuedRequest
 from fairlane.asgi.refusal import CompletionRate, departure_error, refusal_error
 from fairlane.errors import FairlaneError
@@ -109,7 +109,7 @@ class FairGate:
         self._waiting: dict[QueuedRequest, None] = {}
         self._in_flight = self._granted = self._finished = self._disconnected = 0
         self._refused: Counter[str] = Counter()
-        self._alarm = Alarm(self._serve)
+        self._timer = LoopTimer(self._serve)
 
     # -------------------------------------------------------------------------------------------- for the operator
 
@@ -202,7 +202,7 @@ class FairGate:
             KeyFull, GlobalFull: a limit on waiting requests is reached.
             WrongEventLoop: the gate is in use by another event loop.
         """
-        self._alarm.settle_in(is_busy=bool(self._in_flight or self._waiting))
+        self._timer.settle_in(is_busy=bool(self._in_flight or self._waiting))
         was_backlogged = len(self._kernel) > 0
         now_ms = self._clock()
         refusal = self._kernel.offer(request, now_ms)
@@ -235,14 +235,14 @@ class FairGate:
     # ------------------------------------------------------------------------------------------------------ inside
 
     def _begin_change(self) -> int:
-        self._alarm.require_own_loop()
+        self._timer.require_own_loop()
         return self._clock()
 
     def _serve(self) -> None:
         """Fill the free slots, refuse the requests that expired or were dropped, and set the timer for the next
         event.
         """
-        if self._alarm.loop is None or self._alarm.loop.is_closed():
+        if self._timer.loop is None or self._timer.loop.is_closed():
             return
         now_ms = self._clock()
         for request in self._kernel.take(max(0, self._in_flight_max - self._in_flight), now_ms):
@@ -253,7 +253,7 @@ class FairGate:
             if isinstance(departure.item, QueuedRequest):
                 del self._waiting[departure.item]
                 departure.item.refuse(departure_error(departure.item, departure.reason, self._retry_after_ms()))
-        self._alarm.set(self._kernel.next_event_at(), now_ms)
+        self._timer.set(self._kernel.next_event_at(), now_ms)
 
     def _free(self, request: QueuedRequest) -> None:
         if request.is_granted:

@@ -68,6 +68,7 @@ SECTIONS = {
         "backfill": ("data.bulk", "Enqueue the rows of files or of a table, each once."),
         "archive": ("data.bulk", "Archive finished days of the journal and of acknowledged messages as Parquet."),
         "report": ("data.reports", "Write a report of waits and their causes."),
+        "alarms": ("data.alarms", "Show tenants that are served too much, waits that have risen, and new errors."),
         "chargeback": ("data.chargeback", "Charge tenants for what they used."),
     },
     "Any verb": {

@@ -79,6 +79,7 @@ def _host_and_port(_context: click.Context, _option: click.Parameter, text: str 
     help="With --stream: where Spark keeps its checkpoint, by default in the folder of the tables.",
 )
 @click.option("--new-epoch", is_flag=True, help="Accept another journal in place of the one in the tables.")
+@click.option("--webhook", metavar="URL", help="Where to send alarms, as JSON; see 'fairlane alarms'.")
 @MEMORY
 @click.option(
     "--metrics-listen",
@@ -102,9 +103,10 @@ def run_command(session: Session, /, *, journal: Path | None, tables: str, **opt
         raise click.UsageError("--queue selects a journal in a cluster; it cannot be combined with --journal.")
     origin = server_address_of(session) if journal is None else journal
     address = parse_address(tables)  # so that a wrong one is refused before Spark starts
+    watched = _watched(address, options["webhook"])
     defaults = {**CONF, "spark.driver.memory": options["memory"]}
     with stoppable(), own_spark(options["master"], defaults=defaults) as spark:
-        run = _runs(spark, origin, address, options)
+        run = watched(_runs(spark, origin, address, options))
         if options["once"]:
             done = run()
             session.answer(done, _words(done, tables))
@@ -135,6 +137,26 @@ def _runs(
         return done
 
     return run
+
+
+def _watched(
+    tables: TablesAddress, webhook: str | None
+) -> Callable[[Callable[[], RunReport]], Callable[[], RunReport]]:
+    """Return what makes a function that runs the pipeline look for alarms after each run."""
+    from fairlane.alarms import AlarmWatch, Webhook
+
+    watch = AlarmWatch(tables, webhook=None if webhook is None else Webhook(webhook), tell=_tell)
+
+    def watching(run: Callable[[], RunReport]) -> Callable[[], RunReport]:
+        def run_and_look() -> RunReport:
+            done = run()
+            if not done.is_idle or watch.is_behind:
+                watch.look()
+            return done
+
+        return run_and_look
+
+    return watching
 
 
 def _stream(

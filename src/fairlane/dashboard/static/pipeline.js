@@ -1,4 +1,4 @@
-// The data pipeline: the freshness of its tables, the progress of journal readers, and its report.
+// The data pipeline: its alarms, the freshness of its tables, the progress of journal readers, and its report.
 
 import { get } from "./api.js";
 import { Table, el, instant, number, setText, span } from "./dom.js";
@@ -21,6 +21,12 @@ export function pipelinePage(app) {
     { title: "files", class: "number minor", text: each => number(each.files) },
     { title: "size", class: "number", text: each => `${number(each.size_bytes / 1000)} kB` },
   ]);
+  const alarms = new Table("Alarms", [
+    { title: "alarm", class: "name", text: each => each.text },
+    { title: "queue", text: each => each.queue },
+    { title: "since", class: "number", text: each => ago(each.since_ms) },
+  ]);
+  setText(alarms.empty, "No tenant is served too much, no waits have risen, and no error is new.");
   const readers = new Table("Journal readers", [
     { title: "reader", class: "name", text: each => each.name },
     { title: "behind", class: "number", hint: "Journal events that it has not read yet.", text: each => `${number(each.behind)} events` },
@@ -33,6 +39,7 @@ export function pipelinePage(app) {
   ]);
   setText(readers.empty, "No readers are registered. 'fairlane pipeline run' against this server registers one, and the journal keeps events for it.");
   const made = el("section", { class: "panel", hidden: true }, el("h2", {}, "Tables"), tables.node);
+  const wrong = el("section", { class: "panel", hidden: true }, el("h2", {}, "Alarms"), alarms.node);
   const read = el("section", { class: "panel" }, el("h2", {}, "Journal readers"), readers.node);
   const report = el("div", { id: "report" });
 
@@ -43,7 +50,8 @@ export function pipelinePage(app) {
       const pipeline = found.pipeline;
       setText(state, pipeline ? `Run ${number(pipeline.run)}: ${number(pipeline.events)} events up to ${instant(pipeline.horizon_ms)}${pipeline.gaps ? `, with ${number(pipeline.gaps)} gaps` : ""}${pipeline.is_whole ? "." : "; the last run was interrupted, run it again."}`
         : STATES[found.state] ?? "There is a report but no tables.");
-      made.hidden = !pipeline;
+      made.hidden = wrong.hidden = !pipeline;
+      alarms.update(found.alarms ?? [], each => `${each.kind}:${each.queue}:${each.subject}`);
       tables.update(pipeline?.tables ?? [], each => each.name);
       readers.update(found.readers, each => each.name);
       if (found.report && found.report_ms !== shown) {
@@ -56,7 +64,7 @@ export function pipelinePage(app) {
   app.live.watch(app.watched);
   load();
   const update = () => { updates += 1; if (updates % LOAD_EVERY === 0) load(); };
-  return { title: "Pipeline", nodes: [state, made, read, report], update };
+  return { title: "Pipeline", nodes: [state, wrong, made, read, report], update };
 }
 
 function reportNodes(page, age) {

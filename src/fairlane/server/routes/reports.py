@@ -1,7 +1,7 @@
-"""GET /v1/reports: the tables and the report of the data pipeline, and the progress of journal readers.
+"""GET /v1/reports: tables, alarms and report of the data pipeline, and the progress of journal readers.
 
-The setting ``reports`` names a folder. ``fairlane pipeline run`` writes its ``tables``, and ``fairlane report`` its
-``report``; the server only reads it.
+The setting ``reports`` names a folder. ``fairlane pipeline run`` writes its ``tables`` and alarms, and ``fairlane
+report`` its ``report``; the server only reads it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ T = TypeVar("T")
 TABLES: Final = "tables"
 REPORT: Final = Path("report", "page.json")
 _MANIFEST: Final = "manifest.json"
+_ALARMS: Final = "alarms.json"
 _BYTES_MAX: Final = 32 * 1024 * 1024
 _PARTITION: Final = "day="
 
@@ -54,6 +55,16 @@ class PipelineNow(msgspec.Struct, frozen=True, kw_only=True):
     tables: list[TableNow]
 
 
+class AlarmNow(msgspec.Struct, frozen=True, kw_only=True):
+    """An alarm that a run of the pipeline has found in the tables."""
+
+    kind: str
+    queue: str
+    subject: str
+    since_ms: int
+    text: str
+
+
 class Reports(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The whole answer. ``state`` says whether a folder is configured, and whether it has tables or a report."""
 
@@ -62,6 +73,7 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     journal_end: int
     readers: list[ReaderView]
     pipeline: PipelineNow | None = None
+    alarms: list[AlarmNow] = []
     report_ms: int | None = None
     report: dict[str, Any] | None = None
 
@@ -71,6 +83,12 @@ class _JournalNow(msgspec.Struct, frozen=True, kw_only=True):
 
     covered: tuple[tuple[int, int, int | None, int | None], ...] = ()
     is_ended: bool = False
+
+
+class _Board(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of the file of alarms that are needed here."""
+
+    raised: list[AlarmNow] = []
 
 
 class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,13 +105,13 @@ class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def reports(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    """Answer with tables, readers and report."""
+    """Answer with tables, alarms, readers and report."""
     exchange.query()
     caller.check("admin", EVERY)
     server.tally.calls["reports"] += 1
     folder = server.reports
-    pipeline, written_ms, report = (
-        (None, None, None) if folder is None else await asyncio.to_thread(_read_folder, folder)
+    pipeline, alarms, written_ms, report = (
+        (None, [], None, None) if folder is None else await asyncio.to_thread(_read_folder, folder)
     )
     is_there = pipeline is not None or report is not None
     brokers = server.gateway.brokers()  # a node of a cluster has several, each with its own journal
@@ -103,14 +121,16 @@ async def reports(server: ServerContext, exchange: Exchange, caller: Caller) -> 
         journal_end=max((broker.journal_end() for broker in brokers), default=0),
         readers=[reader for broker in brokers for reader in await broker.readers()],
         pipeline=pipeline,
+        alarms=alarms,
         report_ms=written_ms,
         report=report,
     )
     await exchange.answer(answer)
 
 
-def _read_folder(folder: Path) -> tuple[PipelineNow | None, int | None, dict[str, Any] | None]:
-    return _pipeline(folder / TABLES), *_report(folder / REPORT)
+def _read_folder(folder: Path) -> tuple[PipelineNow | None, list[AlarmNow], int | None, dict[str, Any] | None]:
+    board = _read(folder / TABLES / _ALARMS, _Board) or _Board()
+    return _pipeline(folder / TABLES), board.raised, *_report(folder / REPORT)
 
 
 def _pipeline(folder: Path) -> PipelineNow | None:

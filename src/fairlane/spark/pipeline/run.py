@@ -34,8 +34,9 @@ from fairlane.spark.pipeline.build import CARRIED, DEATHS, GROWING, WAITS, Befor
 from fairlane.spark.pipeline.few_events import FEW_EVENTS, session_for_few_events
 from fairlane.spark.pipeline.gaps import gaps, marked
 from fairlane.spark.pipeline.intake import NO_INTAKE, Intake, merges, take_in
-from fairlane.spark.pipeline.journals import Covered, Gap, JournalCoverage, accepted, changed_gaps, check_gaps
+from fairlane.spark.pipeline.journals import Gap, JournalCoverage, accepted, check_gaps
 from fairlane.spark.pipeline.manifest import Manifest, load_manifest
+from fairlane.spark.pipeline.plan import continues, reach, regapped, stale, with_segments
 from fairlane.spark.pipeline.source import Segment, Source
 from fairlane.spark.pipeline.table_files import TableFiles, few_files
 from fairlane.spark.tables import TABLES, partials
@@ -137,7 +138,7 @@ def run_pipeline(
         if not segments and not stale(before):
             return _report(before, segments, events=0, first_day=None)
         if on_trimmed == "fail":
-            check_gaps(before.gaps, before.with_journals(_with_segments(journals, segments)).gaps)
+            check_gaps(before.gaps, before.with_journals(with_segments(journals, segments)).gaps)
         run = _Run(spark, lakehouse, before, tell, few_events=few_events)
         after, first_day = run.make(source, segments, journals)
         source.done(after.journals)
@@ -183,14 +184,6 @@ def rebuild_tables(
         return _report(after, (), events=0, first_day=first)
 
 
-def stale(manifest: Manifest) -> list[str]:
-    """Return the tables that another release computed differently. The events are the journal's, whatever computes."""
-    if not manifest.days:
-        return []
-    versions = {name: table.version for name, table in TABLES.items() if name != EVENTS.name}
-    return [name for name, version in versions.items() if manifest.versions.get(name) != version]
-
-
 def _report(manifest: Manifest, segments: Sequence[Segment], *, events: int, first_day: date | None) -> RunReport:
     return RunReport(
         run=manifest.run,
@@ -202,19 +195,6 @@ def _report(manifest: Manifest, segments: Sequence[Segment], *, events: int, fir
         gaps=manifest.gaps,
         journals=manifest.journals,
     )
-
-
-def _with_segments(journals: Sequence[JournalCoverage], segments: Sequence[Segment]) -> list[JournalCoverage]:
-    """Return journals as they will be covered when segments are in the tables."""
-    return [
-        journal.plus(
-            Covered(*stretch)
-            for segment in segments
-            if segment.journal_id == journal.journal_id
-            for stretch in segment.wanted
-        )
-        for journal in journals
-    ]
 
 
 class _Run:
@@ -258,17 +238,17 @@ class _Run:
             return self._lakehouse.commit(after, {}, {}), None
         if old:
             self._tell(f"run {self._number}: rebuilding all days, because of another version of {', '.join(old)}")
-        touched = [*_regapped(before, after), *before.days[: bool(old)]]
+        touched = [*regapped(before, after), *before.days[: bool(old)]]
         if not touched and continues(before, after, intake):
             return self._continue(after, intake)
-        return self._replace(after, intake, *_reach(before, [*intake.days, *touched]))
+        return self._replace(after, intake, *reach(before, [*intake.days, *touched]))
 
     def rebuild(self, first_day: date, last_day: date | None) -> tuple[Manifest, date]:
         """Compute days again, and return what is remembered then and the first day that changes."""
         before = self._before
         if last_day is not None and last_day >= before.days[-1]:
             last_day = None
-        first_day, carried_from = _reach(before, [first_day])
+        first_day, carried_from = reach(before, [first_day])
         return self._replace(before, NO_INTAKE, first_day, carried_from, last_day)
 
     def _continue(self, after: Manifest, intake: Intake) -> tuple[Manifest, date]:
@@ -401,42 +381,3 @@ class _Run:
         with self._described(what):
             yield
         self._tell(f"run {self._number}: {what}, {time.monotonic() - began:.1f} s")
-
-
-def continues(before: Manifest, after: Manifest, intake: Intake) -> bool:
-    """Return whether new events go on where the last run ended, in every journal, on the newest day or later.
-
-    Then what the last run left (``.carried`` and the partials) is all that is needed of earlier events.
-    """
-    if before.versions.get(WAITS) != partials.VERSION or intake.days[0] < before.days[-1]:
-        return False
-    known = {each.journal_id: each for each in before.journals}
-    is_later = all(
-        covered.first > known[journal_id].reached
-        for journal_id, found in intake.covered.items()
-        if journal_id in known
-        for covered in found
-    )
-    return is_later and {each.journal_id for each in after.journals if each.is_ended} == {
-        each.journal_id for each in before.journals if each.is_ended
-    }
-
-
-def _regapped(before: Manifest, after: Manifest) -> list[date]:
-    """Return the days whose completeness changes, because a gap appeared, shrank or disappeared."""
-    return [day for gap in changed_gaps(before.gaps, after.gaps) if (day := gap.day) is not None]
-
-
-def _reach(before: Manifest, touched: Sequence[date]) -> tuple[date, date | None]:
-    """Return the first day to rebuild, and the day before it whose end is known, if any.
-
-    The newest day so far is always rebuilt: only now it is known to be complete.
-    """
-    first = min([*touched, *before.days[-1:]])
-    earlier = [day for day in before.days if day < first]
-    if not earlier:
-        return first, None
-    known = [day for day in before.carried if day < first]
-    if not known:
-        return before.days[0], None
-    return min(first, *[day for day in before.days if day > known[-1]]), known[-1]

@@ -66,7 +66,7 @@ def _begun() -> Column:
 
 
 def _leased() -> Column:
-    return _fact("leased", F.lit(True), leased=F.col("count"))  # noqa: FBT003 - a literal
+    return _fact("leased", F.lit(col=True), leased=F.col("count"))
 
 
 def _ended() -> Column:

@@ -27,10 +27,10 @@ class Reached:
     def is_new(self, sequence: Column) -> Column:
         """Return whether the event with a sequence is new; the column ``journal_id`` has its journal."""
         if not self.sequences:
-            return F.lit(True)  # noqa: FBT003 - a literal
+            return F.lit(col=True)
         known = [F.lit(value) for pair in self.sequences.items() for value in pair]
         last = F.coalesce(F.try_element_at(F.create_map(*known), F.col("journal_id")), F.lit(-1))
-        return F.coalesce(sequence > last, F.lit(False))  # noqa: FBT003 - a literal
+        return F.coalesce(sequence > last, F.lit(col=False))
 
 
 ALL_NEW = Reached()

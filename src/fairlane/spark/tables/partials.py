@@ -3,7 +3,7 @@
 Hourly tables need none, since their rows can be added up. The fairness tables and ``dead_letters`` are made from sums
 and rows that are kept here. The partials of the fairness tables are one frame with a column ``kind``: the ``work`` of
 keys by window, the ``ends`` of their waits, and the ``leases`` of queues by second. None of them has anything of waits
-that last; each run adds these anew.
+that last; each run adds these again.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def _turns() -> Column:
     own = F.when(F.col("is_served"), last_of(free, turn_ms)).otherwise(free)
     # What was served at the very instant at which its pause ended was served all the same, after no wait at all.
     at_once = F.array(F.struct(limit_ms.alias("since_ms"), limit_ms.alias("until_ms"))).cast(INTERVALS)
-    ends_early = F.coalesce(F.try_element_at(own, F.lit(-1))["until_ms"] < limit_ms, F.lit(True))  # noqa: FBT003 - a literal
+    ends_early = F.coalesce(F.try_element_at(own, F.lit(-1))["until_ms"] < limit_ms, F.lit(col=True))
     whole = F.when(F.col("is_served") & ends_early, F.concat(own, at_once)).otherwise(own)
     cut = F.transform(
         whole, lambda each, at: _turn(each["since_ms"], each["until_ms"], F.get(whole, at - 1)["until_ms"])

@@ -10,7 +10,7 @@ from fairlane.errors import WrongEventLoop
 _MS_A_SECOND = 1_000
 
 
-class Alarm:
+class LoopTimer:
     """Calls its owner back at the next event, on the one event loop that the owner belongs to.
 
     Attributes:

@@ -1,0 +1,36 @@
+"""The command ``alarms``. It reads a small file next to the tables, without Spark."""
+
+from __future__ import annotations
+
+import click
+
+from fairlane.cli.formatting import instant
+from fairlane.cli.output import Table
+from fairlane.cli.parameters import TABLES
+from fairlane.cli.session import Session, pass_session
+
+
+@click.command(name="alarms")
+@TABLES
+@click.option("--resolved", "with_resolved", is_flag=True, help="Show those that were resolved lately, too.")
+@pass_session
+def alarms_command(session: Session, *, tables: str, with_resolved: bool) -> None:
+    """Show the alarms that the last run of the pipeline has found in the tables.
+
+    There are three kinds: tenants that are served far more than they are entitled to, fairness keys whose p99 of the
+    wait has risen, and errors of dead letters that were never seen before. Send them to a webhook with 'fairlane
+    pipeline run --webhook URL'.
+    """
+    # Only here: reading tables needs packages that other commands do without.
+    from fairlane.alarms import read_board
+
+    board = read_board(tables)
+    if not board.raised and not (with_resolved and board.resolved):
+        session.answer(board, f"No alarms up to {instant(board.horizon_ms)}." if board.horizon_ms else "No alarms.")
+        return
+    rows = [[instant(each.since_ms), each.kind, each.text] for each in board.raised]
+    found = [Table(["since", "kind", "alarm"], rows)] if rows else []
+    if with_resolved:
+        over = [[instant(each.resolved_ms), each.alarm.kind, each.alarm.text] for each in board.resolved]
+        found.append(Table(["resolved", "kind", "alarm"], over))
+    session.answer(board, found)
