@@ -107,31 +107,67 @@ def make_stretch(folder: Path) -> pa.Table:
     return ds.dataset(folder).to_table().sort_by("sequence").combine_chunks()
 
 
-def repeat(stretch: pa.Table, folder: Path, *, times: int) -> None:
-    """Write the journal of several stretches as sealed segments."""
-    folder.mkdir(parents=True)
-    first, held = 1, []
-    for at, part in enumerate(_repeated(stretch, times)):
-        held.append(part)
+def repeat(
+    stretch: pa.Table,
+    folder: Path,
+    *,
+    times: int,
+    begin: int = 0,
+    length_ms: int = STRETCH_MS,
+    own_tenants: bool = False,
+) -> None:
+    """Write the journal of several stretches as sealed segments.
+
+    Args:
+        stretch: the journal of one.
+        folder: where to.
+        times: how many.
+        begin: how many there are already.
+        length_ms: the time from one to the next.
+        own_tenants: whether each has tenants of its own.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    held: list[pa.Table] = []
+    for at, part in enumerate(_repeated(stretch, range(begin, begin + times), length_ms)):
+        held.append(_with_suffix(part, f"-{begin + at}") if own_tenants else part)
         if sum(map(len, held)) >= _SEGMENT or at == times - 1:
-            rows = pa.concat_tables(held)
-            name = f"journal-{'0' * 16}-{first:020}-{first + len(rows) - 1:020}.parquet"
-            pq.write_table(rows, folder / name, compression="zstd")
-            first, held = first + len(rows), []
+            write_segment(pa.concat_tables(held), folder)
+            held = []
 
 
-def _repeated(stretch: pa.Table, times: int) -> Iterator[pa.Table]:
+def write_segment(rows: pa.Table, folder: Path) -> None:
+    """Write a sealed segment of the journal."""
+    first, last = rows["sequence"][0].as_py(), rows["sequence"][-1].as_py()
+    pq.write_table(rows, folder / f"journal-{'0' * 16}-{first:020}-{last:020}.parquet", compression="zstd")
+
+
+def _repeated(stretch: pa.Table, numbers: range, length_ms: int) -> Iterator[pa.Table]:
     """Yield the events of each stretch, shifted in time and with their own sequence numbers."""
     known = stretch["message_id"]
-    numbers = pa.array([None if each is None else int(each, 16) for each in known.to_pylist()], pa.int64())
+    messages = pa.array([None if each is None else int(each, 16) for each in known.to_pylist()], pa.int64())
     began_ms = pc.min(stretch["at_ms"]).as_py()
-    for at in range(times):
+    for at in numbers:
         part, offset = stretch, at * len(stretch)
         moved = dict.fromkeys(_NUMBERED, offset)
-        moved |= dict.fromkeys(_INSTANTS, _START_MS + at * STRETCH_MS - began_ms)
+        moved |= dict.fromkeys(_INSTANTS, _START_MS + at * length_ms - began_ms)
         for name, by in moved.items():
             part = _with(part, name, pc.add(part[name], by))
-        yield _with(part, "message_id", _ids(pc.add(numbers, offset)))
+        yield _with(part, "message_id", _ids(pc.add(messages, offset)))
+
+
+def in_less_time(stretch: pa.Table, times: int) -> pa.Table:
+    """Return the same events in a fraction of the time."""
+    for name in _INSTANTS:
+        stretch = _with(stretch, name, pc.divide(stretch[name], times))
+    return stretch
+
+
+def _with_suffix(part: pa.Table, suffix: str) -> pa.Table:
+    """Return events whose fairness keys have other names."""
+    keys = part["fairness_key"].combine_chunks()
+    names = pc.binary_join_element_wise(keys.values, suffix, "")
+    renamed = pa.ListArray.from_arrays(keys.offsets, names, mask=pc.is_null(keys))
+    return _with(part, "fairness_key", renamed.cast(part.schema.field("fairness_key").type))
 
 
 def _with(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
