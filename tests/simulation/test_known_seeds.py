@@ -102,3 +102,8 @@ def test_seeds_977821_and_622212655_two_publications_in_one_cycle() -> None:
     """The auditor blamed a refused publication for a batch that a later request of the same cycle had published."""
     assert holds(977821)
     assert holds(622212655)
+
+
+def test_seed_90920095_a_claim_that_is_read_twice() -> None:
+    """The simulated consumer held such a lease twice, and blamed the broker for extending it once in a request."""
+    assert holds(90920095)

@@ -100,7 +100,8 @@ class Claimants(Holders):
             for delivery in outcome.deliveries if isinstance(outcome, Claimed) else ():
                 world.auditor.delivered(delivery, with_state=False)
                 self.deliveries += 1
-                if draw.happens(0.1):
+                is_held = any(each.delivery.token == delivery.token for each in self.held)  # it was read before
+                if draw.happens(0.1) and not is_held:
                     self.held.append(Holding(delivery, delivery.state_etag))
 
         self.read(f"read claim {number} of {name} of {queue} from {start}, {count}", ask, judge)
