@@ -137,8 +137,8 @@ def repeat(
 
 def write_segment(rows: pa.Table, folder: Path) -> None:
     """Write a sealed segment of the journal."""
-    first, last = rows["sequence"][0].as_py(), rows["sequence"][-1].as_py()
-    pq.write_table(rows, folder / f"journal-{'0' * 16}-{first:020}-{last:020}.parquet", compression="zstd")
+    journal_id, first, last = rows["journal_id"][0], rows["sequence"][0].as_py(), rows["sequence"][-1].as_py()
+    pq.write_table(rows, folder / f"journal-{journal_id}-{first:020}-{last:020}.parquet", compression="zstd")
 
 
 def _repeated(stretch: pa.Table, numbers: range, length_ms: int) -> Iterator[pa.Table]:

@@ -71,11 +71,12 @@ class JournalFolder:
         return [segment for group in self._groups() for segment in new_segments(group.path, known)]
 
     def read(self, spark: SparkSession, segments: Sequence[Segment]) -> DataFrame:
-        """Return the wanted events of files."""
+        """Return the wanted events of files. Their journal is the one that the names of the files tell."""
         found: DataFrame | None = None
-        for _, of_journal in groupby(segments, key=attrgetter("journal_id")):
+        for journal_id, of_journal in groupby(segments, key=attrgetter("journal_id")):
             for frame in self._frames(spark, list(of_journal)):
-                found = frame if found is None else found.unionByName(frame)
+                told = frame.withColumn("journal_id", F.lit(journal_id))
+                found = told if found is None else found.unionByName(told)
         if found is None:
             raise InvalidArgument("There are no segments to read.")
         return found
