@@ -36,8 +36,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-LONG = {"docs/guides/spark-sources.md": [pytest.mark.long]}
-"""A page that runs streams takes minutes on a busy machine."""
+LONG = {page: [pytest.mark.long] for page in ("docs/guides/pipeline.md", "docs/guides/spark-sources.md")}
+"""Pages that run Spark take minutes on a busy machine."""
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tests.spark.test_pipeline import a_story, write_segment
 FIRST, SECOND, THIRD = (date(2026, 1, 1 + at) for at in range(3))
 
 
+@pytest.mark.long
 def test_days_are_archived_when_they_are_over_and_again_when_they_change(spark: SparkSession, tmp_path: Path) -> None:
     """Two of three days are written, none twice, one anew when its tables are, and those that are too old go."""
     journal, tables, target = tmp_path / "journal", tmp_path / "tables", tmp_path / "archive"

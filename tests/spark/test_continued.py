@@ -38,6 +38,7 @@ def run_in_parts(spark: SparkSession, place: Path, rows: Sequence[Event], ends: 
     return place / "tables"
 
 
+@pytest.mark.long
 def test_runs_that_go_on_make_the_same_tables(spark: SparkSession, tmp_path: Path, journal: list[Event]) -> None:
     """Cut anywhere, over midnight and within a minute, a journal gives the tables that one run on all of it gives."""
     count = len(journal)

@@ -53,6 +53,7 @@ def at_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ta
     return contents(spark, place / "tables")
 
 
+@pytest.mark.long
 def test_two_runs_fill_a_catalog_in_an_object_store(spark: SparkSession, s3: S3Server, tmp_path: Path) -> None:
     """What the first run wrote to Iceberg in S3 is read by the second, and every event is there once."""
     address = address_at("iceberg in S3", tmp_path, lambda: s3)

@@ -74,6 +74,7 @@ def cluster(postgres: PostgresServer, tmp_path: Path) -> Cluster:
     return Cluster.of(2, f"{postgres.url}&namespace={tmp_path.name}", tmp_path, flags=LEASE)
 
 
+@pytest.mark.long
 def test_streams_go_on_when_queues_move_and_their_owner_dies(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:

