@@ -76,7 +76,8 @@ class ServerProcess:
         """Return a stream connection."""
         scheme = "wss" if self.scheme == "https" else "ws"
         address = f"{scheme}://{self.address}/v1/stream"
-        options = {"subprotocols": ["fairlane.v1"], "compression": None, "max_size": None} | options
+        plain = {"subprotocols": ["fairlane.v1"], "compression": None, "max_size": None, "open_timeout": PATIENCE_S}
+        options = plain | options
         return Stream(address, options)
 
 
