@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
 Kind = Literal["above_entitlement", "slower", "new_error"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,7 +42,8 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
 
     def lines(self) -> list[str]:
         """Return them in words."""
-        return [*(each.text for each in self.raised), *(f"Resolved: {each.alarm.text}" for each in self.resolved)]
+        raised = [f"Alarm: {each.text}" for each in self.raised]
+        return [*raised, *(f"Resolved: {each.alarm.text}" for each in self.resolved)]
 
     def then(self, later: News) -> News:
         """Return these and later ones. If there are too many, the oldest are left out."""

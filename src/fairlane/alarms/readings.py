@@ -1,4 +1,4 @@
-"""Reads from the tables what the rules are about: little columns of few days, through Arrow."""
+"""Reads what the rules need from the tables: a few columns of a few days, through Arrow."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Readings:
 
 
 def _recent_part(batch: pa.RecordBatch, since_ms: int) -> pa.RecordBatch:
-    """Return what of runs happened since an instant: a run is even, as far as is known."""
+    """Return the part of each run that happened since an instant, as if its service had been even."""
     from_ms, until_ms = batch["from_ms"], batch["until_ms"]
     whole = pc.max_element_wise(pc.subtract(until_ms, from_ms), 1)
     recent = pc.subtract(until_ms, pc.max_element_wise(from_ms, since_ms))

@@ -1,7 +1,7 @@
 """Looks at the tables after each run, updates the board, and tells the webhook what is new.
 
 What the webhook has to be told is written down before it is told, and crossed out afterwards. So a killed process or a
-webhook that does not answer delays news and may repeat them, but never loses them.
+webhook that does not answer delays what is new and may repeat it, but never loses it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairlane.alarms.readings import Horizon, Readings
 from fairlane.alarms.rules import above_entitlement, new_errors, slower
 from fairlane.alarms.webhook import Webhook
 from fairlane.errors import Disconnected, StoreLocked
-from fairlane.lakehouse import Lakehouse, TablesAddress, open_tables
+from fairlane.lakehouse import Lakehouse, TablesAddress, parse_address
 
 
 class AlarmWatch:
@@ -36,21 +36,22 @@ class AlarmWatch:
         """Whether the webhook may have to be told something, though the tables have not changed."""
 
     def look(self) -> AlarmBoard:
-        """Look at the tables as they are now, and return all alarms.
+        """Look at the tables as they are now, and return all alarms. Before the first run there are none.
 
         Raises:
-            InvalidArgument: there are no tables.
             StoreCorrupt: the file of alarms cannot be read.
             StoreLocked: another process has written it meanwhile.
             StoreFailed: the tables cannot be read, or the file cannot be written.
         """
-        lakehouse = open_tables(self._tables)
+        lakehouse = Lakehouse(parse_address(self._tables))
         horizon = lakehouse.load(Horizon)
+        if horizon is None:
+            return AlarmBoard()
         before, tag = load_board(lakehouse)
-        horizon_ms = 0 if horizon is None else horizon.horizon_ms
-        board, news = before.after(found_in(lakehouse, horizon_ms), horizon_ms=horizon_ms)
+        now_ms = horizon.horizon_ms
+        board, news = before.after(found_in(lakehouse, now_ms), horizon_ms=now_ms)
         for line in news.lines():
-            self._tell(f"Alarm: {line}")
+            self._tell(line)
         if self._webhook is None:
             board = msgspec.structs.replace(board, untold=News())
         tag = _write(lakehouse, board, tag)
@@ -59,7 +60,7 @@ class AlarmWatch:
             try:
                 self._webhook.tell(board.untold)
             except Disconnected as error:
-                self._tell(f"{error.cause} It is told again.")
+                self._tell(f"{error.cause} The alarms will be sent again.")
             else:
                 board = msgspec.structs.replace(board, untold=News())
                 _write(lakehouse, board, tag)

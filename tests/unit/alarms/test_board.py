@@ -35,7 +35,7 @@ def test_an_alarm_that_is_not_found_again_is_resolved() -> None:
     assert news.lines() == ["Resolved: a is served too much."]
     assert [(each.alarm.subject, each.resolved_ms) for each in second.resolved] == [("a", 2_000)]
     third, again = second.after([alarm("a", since_ms=3_000), alarm("b")], horizon_ms=3_000)
-    assert again.lines() == ["a is served too much."]
+    assert again.lines() == ["Alarm: a is served too much."]
     assert [each.subject for each in third.raised] == ["b", "a"]
 
 

@@ -107,11 +107,12 @@ def test_a_webhook_is_told_once(tables: Path) -> None:
         watch.look()
         watch.look()
         (told,) = listener.told
-        assert sorted(told["text"].splitlines()) == sorted(EXPECTED)
+        assert sorted(told["text"].splitlines()) == sorted(f"Alarm: {text}" for text in EXPECTED)
         assert {alarm["kind"] for alarm in told["raised"]} == {"above_entitlement", "slower", "new_error"}
         set_horizon(tables, NOW_MS + 4 * HOUR_MS)
         watch.look()
-        assert [each["alarm"]["kind"] for each in listener.told[1]["resolved"]] != []
+        over = {each["alarm"]["kind"] for each in listener.told[1]["resolved"]}
+        assert over == {"above_entitlement", "slower", "new_error"}
         assert listener.told[1]["raised"] == []
     assert not read_board(tables).raised
 
@@ -125,7 +126,7 @@ def test_a_webhook_that_fails_is_told_later(tables: Path) -> None:
         watch.look()
         assert watch.is_behind
         assert len(read_board(tables).untold.raised) == len(EXPECTED)
-        assert lines[-1] == "The webhook at 127.0.0.1 answered with status 503. It is told again."
+        assert lines[-1] == "The webhook at 127.0.0.1 answered with status 503. The alarms will be sent again."
         listener.status = 204
         again = AlarmWatch(tables, webhook=Webhook(listener.url))
         assert not again.look().untold
@@ -157,6 +158,13 @@ def test_a_damaged_board_is_told(tables: Path) -> None:
     (tables / "alarms.json").write_text('{"version": 9}')
     with pytest.raises(StoreCorrupt, match="version 9"):
         read_board(tables)
+
+
+def test_before_the_first_run_there_are_no_alarms(tmp_path: Path) -> None:
+    """A pipeline that follows an empty broker has no tables yet, and goes on."""
+    watch = AlarmWatch(tmp_path / "tables", webhook=Webhook("http://127.0.0.1:9/"))
+    assert watch.look().raised == ()
+    assert not (tmp_path / "tables").exists()
 
 
 def test_empty_tables_have_no_alarms(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from fairlane.errors import InvalidArgument
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from fairlane.alarms import AlarmWatch
     from fairlane.chargeback import Reconciliation
     from fairlane.lakehouse import TablesAddress
     from fairlane.spark.pipeline import Manifest, RunReport, Verification
@@ -103,10 +104,10 @@ def run_command(session: Session, /, *, journal: Path | None, tables: str, **opt
         raise click.UsageError("--queue selects a journal in a cluster; it cannot be combined with --journal.")
     origin = server_address_of(session) if journal is None else journal
     address = parse_address(tables)  # so that a wrong one is refused before Spark starts
-    watched = _watched(address, options["webhook"])
+    watch = _watch(address, options["webhook"])
     defaults = {**CONF, "spark.driver.memory": options["memory"]}
     with stoppable(), own_spark(options["master"], defaults=defaults) as spark:
-        run = watched(_runs(spark, origin, address, options))
+        run = partial(_run_and_look, _runs(spark, origin, address, options), watch)
         if options["once"]:
             done = run()
             session.answer(done, _words(done, tables))
@@ -139,24 +140,18 @@ def _runs(
     return run
 
 
-def _watched(
-    tables: TablesAddress, webhook: str | None
-) -> Callable[[Callable[[], RunReport]], Callable[[], RunReport]]:
-    """Return what makes a function that runs the pipeline look for alarms after each run."""
+def _watch(tables: TablesAddress, webhook: str | None) -> AlarmWatch:
     from fairlane.alarms import AlarmWatch, Webhook
 
-    watch = AlarmWatch(tables, webhook=None if webhook is None else Webhook(webhook), tell=_tell)
+    return AlarmWatch(tables, webhook=None if webhook is None else Webhook(webhook), tell=_tell)
 
-    def watching(run: Callable[[], RunReport]) -> Callable[[], RunReport]:
-        def run_and_look() -> RunReport:
-            done = run()
-            if not done.is_idle or watch.is_behind:
-                watch.look()
-            return done
 
-        return run_and_look
-
-    return watching
+def _run_and_look(run: Callable[[], RunReport], watch: AlarmWatch) -> RunReport:
+    """Run the pipeline once, and look for alarms if the tables changed or the webhook has missed some."""
+    done = run()
+    if not done.is_idle or watch.is_behind:
+        watch.look()
+    return done
 
 
 def _stream(
