@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
 
-from tests.kit.waiting import PATIENCE_S
+from tests.kit.waiting import PATIENCE_S, wait_until
 from tests.unit.client.serving import ServerProcess
 
 if TYPE_CHECKING:
@@ -114,6 +114,10 @@ class Viewer:
         found = self.page.locator("tbody tr", has_text=row).first
         found.wait_for()
         return found.locator("th,td").all_inner_texts()
+
+    def shows(self, *cells: str) -> None:
+        """Wait until the row that contains the first of these texts begins with all of them."""
+        wait_until(lambda: self.cells(cells[0])[: len(cells)] == list(cells), what=f"the page shows {cells}")
 
     def drawn(self, caption: str) -> Locator:
         """Return the chart with a caption once it is drawn."""

@@ -35,6 +35,9 @@ function on_failure(msg)
 end
 """
 
+STOPPED_CLOCK = "return function() return 0 end"
+"""A clock on which no script is ever late, for tests of anything but time."""
+
 GOOD = 'function on_enqueue(msg) return { fairness_key = "good" } end'
 GOOD_ANSWER = EnqueueAnswer(fairness_key="good")
 
