@@ -48,6 +48,8 @@ def _decide(executor: Executor, call: Call, given: Given, cycle: Cycle, _came_ms
         for name in (request.queue, dlq_of(request.queue)):
             executor.hook_calls.hooks.remove(name)
             executor.consumers.dismiss_deleted(name, cycle)
+            executor.producers.dismiss_deleted(name, cycle)
+            executor.sinks.dismiss_deleted(name, cycle)
     cycle.answer(call.reply, outcome)
 
 

@@ -18,7 +18,9 @@ from fairlane.verbs.verb import Reply, Request
 if TYPE_CHECKING:
     from fairlane.broker.hook_calls import HookCalls
     from fairlane.broker.waiting.consumers import WaitingConsumers
+    from fairlane.broker.waiting.producers import WaitingEnqueues
     from fairlane.broker.waiting.script_lines import ScriptLines
+    from fairlane.broker.waiting.sinks import WaitingSinks
 
 O = TypeVar("O")  # noqa: E741 - the outcome
 
@@ -94,6 +96,14 @@ class Executor(Protocol):
     @property
     def consumers(self) -> WaitingConsumers:
         """The consumers that wait, and what they hold."""
+
+    @property
+    def producers(self) -> WaitingEnqueues:
+        """The enqueues that wait for capacity."""
+
+    @property
+    def sinks(self) -> WaitingSinks:
+        """The parts of batches that wait for capacity."""
 
     @property
     def metrics(self) -> EngineMetrics:

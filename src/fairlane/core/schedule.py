@@ -234,7 +234,9 @@ class Schedule:
         """
         if not self.throttles.divided:
             return queues
-        standings = [(self._known[queue].kernel.standing(), at) for at, queue in enumerate(queues)]
+        # The line of a queue may still be there when the queue is not: its creation failed, and its waiter was refused.
+        found = [(self._known.get(queue), at) for at, queue in enumerate(queues)]
+        standings = [(schedule.kernel.standing(), at) for schedule, at in found if schedule is not None]
         waiting = [(standing, at) for standing, at in standings if standing is not None]
         ordered = list(queues)
         for (_, place), (_, at) in zip(waiting, sorted(waiting), strict=True):

@@ -10,8 +10,11 @@ import pytest
 
 from fairlane.broker.settings import Settings
 from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull, QueueNotFound, StoreFailed, UnavailableError
+from fairlane.model.policy import QueuePolicy
 from fairlane.testing.faulty_store import FaultyStore
+from fairlane.verbs.batches import Stage
 from fairlane.verbs.methods.conversions import only
+from fairlane.verbs.queues import CreateQueue, DeleteQueue
 from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads, start_enqueue
 
 LIMITS: list[tuple[dict[str, Any], Settings, type[FairlaneError]]] = [
@@ -158,6 +161,25 @@ def test_a_raised_limit_and_a_deleted_queue_answer_those_who_wait() -> None:
     assert doomed.done()
     with pytest.raises(QueueNotFound):
         only(doomed.get())
+
+
+def test_those_who_wait_at_a_deleted_queue_do_not_get_into_another_of_its_name() -> None:
+    """Deleted and created again in one cycle, the queue is another one, with other rules for its messages."""
+    broker = broker_with({"waiting_max": 1, "backpressure": "wait"})
+    broker.enqueue("q", b"0")
+    doomed = start_enqueue(broker, [message(b"1")])
+    part = Stage(queue="q", sink="s", batch=0, part="p", at=0, messages=[message(b"2")], wait_ms=10_000)
+    staged = broker.start(part)
+    broker.step()
+    for change in (DeleteQueue(queue="q"), CreateQueue(queue="q", policy=QueuePolicy())):
+        broker.start(change)
+    broker.step()
+    with pytest.raises(QueueNotFound):
+        only(doomed.get())
+    with pytest.raises(QueueNotFound):
+        staged.get()
+    view = broker.queue("q")
+    assert (view.waiting, view.staged) == (0, 0)
 
 
 def test_a_failed_commit_gives_no_id_to_a_producer_that_waits() -> None:

@@ -117,8 +117,8 @@ class Engine(EngineLife):
             self._refuse_waiting(cycle)
         if self.producers.waiting:
             self.producers.retry(self, cycle)
-        if self._sinks.waiting:
-            self._sinks.retry(self, cycle)
+        if self.sinks.waiting:
+            self.sinks.retry(self, cycle)
         if self.redrives.jobs:
             self.redrives.step(self, cycle)
         if departed := self.schedule.departed(cycle.now_ms):
@@ -154,8 +154,8 @@ class Engine(EngineLife):
         """Refuse the producers that wait for capacity in their queues: it would let the store grow."""
         if self.producers.waiting:
             self.producers.refuse(self.reserve.refusal(), cycle)
-        if self._sinks.waiting:
-            self._sinks.refuse(self.reserve.refusal(), cycle)
+        if self.sinks.waiting:
+            self.sinks.refuse(self.reserve.refusal(), cycle)
 
     def _serve_claims(self, cycle: Cycle) -> None:
         """Pick messages for claims; tokens that come back by it are for the next cycle."""
@@ -195,7 +195,7 @@ class Engine(EngineLife):
             elif kind is Ack:  # the most frequent one that no hook is asked about
                 cycle.answer(submission.reply, self.execute(submission.request, cycle))
             elif kind is Stage:
-                self._sinks.take(self, submission, cycle)
+                self.sinks.take(self, submission, cycle)
             elif kind is MakeClaim:
                 take_claim(self, submission, cycle)
             else:

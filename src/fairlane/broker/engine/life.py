@@ -101,7 +101,7 @@ class EngineLife:
         self.script_lines = ScriptLines()
         self.consumers = WaitingConsumers(self.settings)
         self.producers = WaitingEnqueues()
-        self._sinks = WaitingSinks()
+        self.sinks = WaitingSinks()
         self.redrives = Redrives()
         self.time = BrokerTime(clock)
         self.reserve = DiskReserve(disk, self.settings.disk_reserve_bytes)
@@ -176,7 +176,7 @@ class EngineLife:
         _log.error("%s", error)
         self.state = after(self.state, Event.FENCE)
         self._fenced_by = error
-        refuse_everyone(self.consumers, self.producers, self._sinks, error)
+        refuse_everyone(self.consumers, self.producers, self.sinks, error)
         refuse_all(self.script_lines.dismiss(), error)
 
     def _refuse_inbox(self, error: FairlaneError) -> None:
@@ -225,7 +225,7 @@ class EngineLife:
         if self.state not in RUNNING:
             return self._retry_at_ms
         instants = [self.schedule.next_event_at(), self._housekeeper.next_seal_at()]
-        waiting: tuple[Timers[Any], ...] = (self.consumers.limits, self.producers.limits, self._sinks.limits)
+        waiting: tuple[Timers[Any], ...] = (self.consumers.limits, self.producers.limits, self.sinks.limits)
         instants += [limits.next_at() for limits in waiting if limits.entries]
         if self.redrives.jobs:
             instants.append(self.redrives.next_step_at())
@@ -282,7 +282,7 @@ class EngineLife:
 
     def let_go(self) -> None:
         """Answer everyone who waits, and take no more requests. The store is still to be closed."""
-        release_everyone(self.consumers, self.producers, self._sinks)
+        release_everyone(self.consumers, self.producers, self.sinks)
         self.state = after(self.state, Event.CLOSE)
         closed = Closed("The broker has been closed.")
         refuse_all([submission.reply for submission in list(self.inbox)], closed)

@@ -23,7 +23,7 @@ from fairlane.core.commands import Given, Remove
 from fairlane.core.decide.enqueue import terms_if_room_helps
 from fairlane.core.decide.room import QueueRoom
 from fairlane.core.ledger import Ledger, Message, Queue
-from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull
+from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull, QueueNotFound
 from fairlane.journal.records import Acked, Dead, QueueRemoved, QueueSet, Redriven, Removed
 from fairlane.scheduler.item import Item, Priority
 from fairlane.scheduler.policy import Backpressure
@@ -161,6 +161,14 @@ class WaitingEnqueues:
                     one.results = [error if isinstance(result, FULL) else result for result in one.results]
                     self._end(one, cycle)
         self.waiting = {}
+
+    def dismiss_deleted(self, queue: str, cycle: Cycle) -> None:
+        """Refuse those who wait at a queue that was deleted in this cycle; another of its name is not theirs."""
+        gone = QueueNotFound(f"Queue {queue!r} has been deleted.")
+        for one in self.waiting.pop(queue, ()):
+            if not one.is_over:
+                one.results = [gone if isinstance(result, FULL) else result for result in one.results]
+                self._end(one, cycle)
 
     def _end(self, one: WaitingEnqueue, cycle: Cycle) -> None:
         one.is_over = True

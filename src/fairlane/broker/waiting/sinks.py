@@ -13,7 +13,7 @@ from fairlane.broker.requests import Call
 from fairlane.broker.waiting.producers import FULL, MAKES_ROOM
 from fairlane.broker.waiting.script_lines import take_new_messages
 from fairlane.core.commands import Given
-from fairlane.errors import FairlaneError, KeyFull
+from fairlane.errors import FairlaneError, KeyFull, QueueNotFound
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.verb import Reply
@@ -102,6 +102,14 @@ class WaitingSinks:
             one.is_over = True
             cycle.answer(one.reply, error)
         self.waiting = []
+
+    def dismiss_deleted(self, queue: str, cycle: Cycle) -> None:
+        """Refuse those who wait at a queue that was deleted in this cycle; another of its name is not theirs."""
+        for one in self.waiting:
+            if one.request.queue == queue and not one.is_over:
+                one.is_over = True
+                cycle.answer(one.reply, QueueNotFound(f"Queue {queue!r} has been deleted."))
+        self.waiting = [one for one in self.waiting if not one.is_over]
 
     def dismiss(self) -> list[tuple[Reply, FairlaneError]]:
         """Forget everyone who waits, and return their replies with the limits they met."""
