@@ -30,10 +30,12 @@ help:
 
 setup: $(READY)
 
+# The lock file is complete. Without --no-deps, older versions of pip try the newest release of a package that another
+# one requires with an extra, and then refuse it because it is not the locked one.
 $(READY): pyproject.toml lock.txt
 	@echo "Setting up $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python $(PIP) --require-hashes --requirement lock.txt
+	@$(BIN)/python $(PIP) --no-deps --require-hashes --requirement lock.txt
 	@$(BIN)/python $(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 

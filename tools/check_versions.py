@@ -110,7 +110,7 @@ def suites(pythons: dict[str, Path]) -> None:
         inside = install(
             python,
             ROOT / f".venv-{version}",
-            ("--require-hashes", "--requirement", "lock.txt"),
+            ("--no-deps", "--require-hashes", "--requirement", "lock.txt"),
             ("--no-deps", "--no-build-isolation", "--editable", "."),
         )
         run(inside, "-m", "pytest", "-q", "-m", "not long", "--numprocesses", "2", "--dist", "loadfile", *SUITES)
