@@ -304,7 +304,7 @@ def consume(hand: Hand) -> None:
     while True:
         queue = chance.choices(("orders", "shipping", "orders.dlq"), (8, 4, 1))[0]
         # The longest outlasts the restart of a killed process on a busy machine, so that its receipts are tried, too.
-        visibility_ms = chance.choice((60, 400, 1_500, 6_000))
+        visibility_ms = chance.choice((60, 400, 1_500, 60_000))
         deliveries = hand.lease(queue, chance.randint(1, 8), visibility_ms=visibility_ms)
         plain = [delivery for delivery in deliveries if chance.random() < 0.5]
         if plain:
