@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.kit.simulation.simulation import Simulation
 
 _SMALL = (2, 7, 8, 9, 12, 17, 18, 23, 33, 70, 87, 119, 142, 189, 207, 226, 247, 303, 320, 370, 438, 459)
-_LARGE = (977_821, 90_920_095, 476_233_785, 622_212_655, 1_147_181_374, 1_396_206_717)
+_LARGE = (977_821, 90_920_095, 476_233_785, 622_212_655, 735_656_124, 1_147_181_374, 1_396_206_717)
 KNOWN = frozenset((*_SMALL, *_LARGE))
 """All seeds of this file, so that others need not run them again."""
 
@@ -125,3 +125,8 @@ def test_seed_1147181374_the_time_to_catch_up() -> None:
     """The simulation gave the broker too little time to catch up with a clock that was set right: it had been slewing
     towards the wrong one until it looked."""
     assert holds(1_147_181_374)
+
+
+def test_seed_735656124_a_redrive_with_a_rate_at_a_full_queue() -> None:
+    """A redrive with a rate looked every millisecond whether its queue had room, for as long as it was full."""
+    assert holds(735_656_124)

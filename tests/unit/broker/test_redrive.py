@@ -152,6 +152,15 @@ def test_a_redrive_waits_for_room_like_any_enqueue(limit: dict[str, Any]) -> Non
     assert broker.redrive_view(started.id).status == "done"
 
 
+def test_a_redrive_with_a_rate_does_not_spin_at_a_full_queue() -> None:
+    """While its queue has no room, a redrive looks again every 100 ms, also if its rate would allow more."""
+    broker, _ = buried(2, waiting_max=1)
+    broker.enqueue("q", b"in the way")
+    broker.redrive("q.dlq", rate=5.0)
+    broker.advance(10_000)
+    assert broker.engine.next_event_at() == broker.clock.now_ms() + 100
+
+
 def test_a_redrive_ends_with_its_queue() -> None:
     """Deleting the queue while it runs ends it as failed, with words."""
     broker, _ = buried(3)

@@ -223,8 +223,10 @@ class Redrives:
                 job.end("failed", cycle.now_ms, str(outcome))
                 return
             job.moved += len(messages)
-        if job.waiting and (job.rate is not None or not messages):
-            job.next_ms = cycle.now_ms + self._pause_ms(job, cycle.now_ms)
+        if job.waiting and not messages:
+            job.next_ms = cycle.now_ms + _PAUSE_MS
+        elif job.waiting and job.rate is not None:
+            job.next_ms = cycle.now_ms + self._pause_ms(job, job.rate, cycle.now_ms)
 
     @staticmethod
     def _chosen(job: _Job, ledger: Ledger, target: Queue, waiting: list[Message], now_ms: int) -> list[Message]:
@@ -240,10 +242,9 @@ class Redrives:
         return list(islice(fitting, max(0, most)))
 
     @staticmethod
-    def _pause_ms(job: _Job, now_ms: int) -> int:
-        if job.rate is None:
-            return _PAUSE_MS
-        due_ms = job.started_ms + int(job.moved * 1000 / job.rate) + 1
+    def _pause_ms(job: _Job, rate: float, now_ms: int) -> int:
+        """Return how long a redrive that has just moved something waits for its rate."""
+        due_ms = job.started_ms + int(job.moved * 1000 / rate) + 1
         return max(1, min(due_ms - now_ms, _PAUSE_MS))
 
 
