@@ -193,9 +193,9 @@ class Member:
         return await self.http.post(f"/v1/{path}", json={} if body is None else body, headers=fields)
 
     async def done(self, path: str, body: object = None, **headers: str) -> Any:
-        """Return the answer to what must not be refused."""
+        """Return the answer to what must not be refused as a whole."""
         answer = await self.post(path, body, **headers)
-        assert answer.status_code == 200, answer.text
+        assert answer.is_success, answer.text
         return answer.json()
 
     def serves(self, queue: str) -> bool:

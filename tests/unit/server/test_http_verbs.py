@@ -198,7 +198,7 @@ def test_what_makes_no_sense_is_refused_clearly(
 
 
 def test_a_refusal_that_time_mends_says_when() -> None:
-    """A full queue answers 503 in the item, and too many waiters 429 with Retry-After."""
+    """A full queue refuses the items that do not fit, and too many waiters get 429 with Retry-After."""
 
     async def main() -> None:
         async with opened() as server:

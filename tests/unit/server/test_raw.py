@@ -108,7 +108,7 @@ def test_a_message_that_is_refused_refuses_the_request() -> None:
             await server.broker.update_queue("orders", {"waiting_max": 1})
             assert (await enqueue(server, "queue=orders")).status_code == 200
             full = await enqueue(server, "queue=orders")
-            assert (full.status_code, full.json()["error"]["code"]) == (503, "queue_full")
+            assert (full.status_code, full.json()["error"]["code"]) == (429, "queue_full")
             missing = await enqueue(server, "queue=nowhere")
             assert (missing.status_code, missing.json()["error"]["code"]) == (404, "queue_not_found")
 

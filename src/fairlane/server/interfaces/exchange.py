@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
-from fairlane.errors import FairlaneError, InvalidArgument, RequestTooLarge, UnavailableError
+from fairlane.errors import FairlaneError, InvalidArgument, RequestTooLarge, TooMuchUnread, UnavailableError
 from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext, check_correlation_id
 from fairlane.server.addresses import block_of
@@ -18,8 +18,9 @@ from fairlane.server.dispatch import decoded
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
 from fairlane.server.interfaces.counting import JSON_FROM_BYTES, MSGPACK_FROM_BYTES, check_json, check_msgpack
 from fairlane.server.limits import CallLimits
-from fairlane.verbs.errors import body_of
-from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
+from fairlane.verbs.errors import ErrorBody, body_of, error_of
+from fairlane.verbs.messages import EnqueueResults, Results
+from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer, RefusedItem
 from fairlane.wire.headers import FOLLOWS, FORWARDED
 from fairlane.wire.trace import trace_of
 
@@ -80,6 +81,7 @@ class Exchange:
         """The content type of the request, in lower case and without parameters."""
         self._kind = JSON
         self.is_begun = False
+        self._refused_items: list[ErrorBody] = []
         self.caller = ANYBODY
         """The caller, once it is authenticated."""
         self.correlation_id = secrets.token_hex(16)
@@ -206,6 +208,23 @@ class Exchange:
         body = _json.encode(answer) if kind is JSON else _msgpack.encode(answer)
         await self.answer_bytes(body, kind, status=status, headers=headers)
 
+    async def answer_items(self, answer: EnqueueResults | Results) -> None:
+        """Answer with a result for each item, under the status that all of them share, or else 207.
+
+        Raises:
+            FairlaneError: all items were refused with the same status. ``refuse`` adds the result for each.
+        """
+        refused = [result.error for result in answer.results if result.error is not None]
+        if not refused:
+            await self.answer(answer)
+            return
+        statuses = {HTTP_STATUS.get(error.code, 500) for error in refused}
+        if len(refused) < len(answer.results) or len(statuses) > 1:
+            await self.answer(answer, status=207)
+            return
+        self._refused_items = refused
+        raise error_of(refused[0])
+
     async def answer_bytes(
         self, body: bytes, kind: str, *, status: int = 200, headers: dict[str, str] | None = None
     ) -> None:
@@ -265,8 +284,12 @@ class Exchange:
             headers["www-authenticate"] = "Bearer"
         if not self._is_read and (error.code == "request_too_large" or self._is_large()):
             headers["connection"] = "close"  # the rest of the body is not worth reading
-        answer = ErrorAnswer(error=body_of(error))
-        await self.answer(answer, status=status or HTTP_STATUS.get(error.code, 500), headers=headers)
+        answer = ErrorAnswer(error=body_of(error), results=[RefusedItem(item) for item in self._refused_items])
+        self._refused_items = []
+        try:
+            await self.answer(answer, status=status or HTTP_STATUS.get(error.code, 500), headers=headers)
+        except TooMuchUnread as unread:  # only a long list of results is large enough for that
+            await self.refuse(unread)
 
 
 def _too_large(limits: CallLimits, most: int) -> RequestTooLarge:

@@ -24,7 +24,7 @@ from fairlane.server.interfaces.stream import serve_stream
 from fairlane.server.live import feed
 from fairlane.server.routes import journal, pages, reports
 from fairlane.verbs.leases import Lease, LeasedMessages
-from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.messages import Enqueue, EnqueueResults, Results
 from fairlane.verbs.table import PATHS
 from fairlane.verbs.verb import Verb
 
@@ -40,7 +40,10 @@ async def _call(verb: Verb, server: ServerContext, exchange: Exchange, caller: C
     if getattr(request, "wait_ms", 0) > server.limits.wait_ms_max:
         server.limits.check_wait(request)
     answer = await server.call(request, caller, exchange.context())
-    await exchange.answer(answer, headers=_NO_STORE if verb.is_secret else None)
+    if isinstance(answer, (EnqueueResults, Results)):
+        await exchange.answer_items(answer)
+    else:
+        await exchange.answer(answer, headers=_NO_STORE if verb.is_secret else None)
 
 
 async def _enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> None:

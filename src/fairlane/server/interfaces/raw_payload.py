@@ -19,7 +19,6 @@ from fairlane.model.spelling import did_you_mean
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import decoded
 from fairlane.server.interfaces.exchange import JSON, MSGPACK, RAW, Exchange
-from fairlane.verbs.errors import error_of
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue, EnqueueResults
 
@@ -48,9 +47,7 @@ async def enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> 
     request = Enqueue(queue=queue, messages=[message], wait_ms=wait_ms)
     server.limits.check_wait(request)
     answer = cast("EnqueueResults", await server.call(request, caller, exchange.context()))
-    if (error := answer.results[0].error) is not None:
-        raise error_of(error)
-    await exchange.answer(answer)
+    await exchange.answer_items(answer)
 
 
 def _converted(given: Any, kind: type[T]) -> T:  # noqa: ANN401 - texts, for the most part
