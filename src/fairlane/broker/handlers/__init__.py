@@ -18,6 +18,7 @@ from fairlane.core.commands import Command, Given
 from fairlane.core.decide import DECIDERS
 from fairlane.core.producer import LimitedProducer
 from fairlane.errors import InvalidArgument
+from fairlane.model.limits import TIMESPAN_MS_MAX
 from fairlane.verbs.config import TryHook
 from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.leases import Lease
@@ -86,6 +87,6 @@ def _waiter(request: Lease, reply: Reply) -> Waiter:
         visibility_ms=request.visibility_ms,
         owner=request.owner,
         with_state=request.with_state,
-        wait_ms=request.wait_ms,
+        wait_ms=min(request.wait_ms, TIMESPAN_MS_MAX),
         room=getattr(reply, "room", None),
     )

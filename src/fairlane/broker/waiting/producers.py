@@ -25,6 +25,7 @@ from fairlane.core.decide.room import QueueRoom
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull, QueueNotFound
 from fairlane.journal.records import Acked, Dead, QueueRemoved, QueueSet, Redriven, Removed
+from fairlane.model.limits import TIMESPAN_MS_MAX
 from fairlane.scheduler.item import Item, Priority
 from fairlane.scheduler.policy import Backpressure
 from fairlane.scheduler.timers import Timers
@@ -112,7 +113,7 @@ class WaitingEnqueues:
 
     def _add(self, call: Call, given: Given, results: Results, cycle: Cycle, came_ms: int) -> None:
         request = cast("Enqueue", call.request)
-        until_ms = max(cycle.now_ms, came_ms + request.wait_ms)
+        until_ms = max(cycle.now_ms, came_ms + min(request.wait_ms, TIMESPAN_MS_MAX))
         one = WaitingEnqueue(request, call.reply, given, results, until_ms, cycle)
         self.limits.push(one.until_ms, one)
         self.waiting.setdefault(request.queue, []).append(one)

@@ -167,8 +167,7 @@ async def _answered(server: ServerContext, method: Method, reads: MessageReads, 
         call.admit(caller)
         server.check_before_reading(VERBS[method.verb], caller)
         data = await call.message(reads, caller)
-        request = method.read(method.verb, parsed(method.request, data, method.verb))
-        server.limits.check_wait(request)
+        request = server.limits.shortened(method.read(method.verb, parsed(method.request, data, method.verb)))
         if isinstance(request, Lease) and request.wait_ms:
             with server.waiters.counted(call.holder(caller)):
                 return await server.call(request, caller, call.context())

@@ -38,7 +38,7 @@ async def _call(verb: Verb, server: ServerContext, exchange: Exchange, caller: C
         server.check_before_reading(verb, caller)
     request = await exchange.request(verb.request, verb.name)
     if getattr(request, "wait_ms", 0) > server.limits.wait_ms_max:
-        server.limits.check_wait(request)
+        request = server.limits.shortened(request)
     answer = await server.call(request, caller, exchange.context())
     if isinstance(answer, (EnqueueResults, Results)):
         await exchange.answer_items(answer)
@@ -60,8 +60,8 @@ async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exch
     request = await exchange.request(Lease, Lease.verb.name)
     if fixed:  # by the alias under which it is called
         request = msgspec.structs.replace(request, **fixed)
-    if request.wait_ms:
-        server.limits.check_wait(request)
+    if request.wait_ms > server.limits.wait_ms_max:
+        request = server.limits.shortened(request)
     if is_raw := exchange.wants_raw:
         raw_payload.check_lease(request)
     if request.wait_ms:

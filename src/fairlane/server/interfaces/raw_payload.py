@@ -44,8 +44,7 @@ async def enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> 
     caller.check("produce", fields["queue"])  # before the body is read
     queue, wait_ms = fields.pop("queue"), _converted(fields.pop("wait_ms", 0), int)
     message = _converted(fields | {"payload": await exchange.body()}, NewMessage)
-    request = Enqueue(queue=queue, messages=[message], wait_ms=wait_ms)
-    server.limits.check_wait(request)
+    request = server.limits.shortened(Enqueue(queue=queue, messages=[message], wait_ms=wait_ms))
     answer = cast("EnqueueResults", await server.call(request, caller, exchange.context()))
     await exchange.answer_items(answer)
 
