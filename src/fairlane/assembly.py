@@ -9,7 +9,7 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
@@ -47,7 +47,6 @@ __all__ = [
     "BrokerConfig",
     "DeadLetterFilter",
     "Delivery",
-    "HookLimits",
     "NewMessage",
     "QueuePolicy",
     "Receipt",
@@ -71,18 +70,6 @@ _GC_THRESHOLD = (50_000, 20, 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookLimits:
-    """What a script may use, and when the scripts of a queue are bypassed for a while; see ``LuaHooks``."""
-
-    timeout_ms: int = 10
-    memory_bytes_max: int = 1024 * 1024
-    breaker_threshold: int = 3
-    breaker_cooldown_ms: int = 10_000
-    breaker_share_percent: int = 20
-    breaker_window_ms: int = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """How to open a broker.
 
@@ -92,7 +79,6 @@ class BrokerConfig:
         durability: with ``fsync`` what was answered survives power loss; with ``os`` it survives the process, but what
             the operating system, or PostgreSQL, had not yet written is lost with the machine. S3 knows no such choice.
         settings: limits and the like.
-        hooks: what scripts may use.
         owns_process: let Python look for garbage less often, and never among the messages that were recovered. Where a
             million of them wait that saves pauses of a quarter of a second, but it is not for a library to decide.
     """
@@ -100,7 +86,6 @@ class BrokerConfig:
     path: Path | str | None = None
     durability: Literal["fsync", "os"] = "fsync"
     settings: Settings = field(default_factory=Settings)
-    hooks: HookLimits = field(default_factory=HookLimits)
     owns_process: bool = False
 
 
@@ -109,7 +94,6 @@ class BrokerTerms(TypedDict, total=False):
 
     durability: Literal["fsync", "os"]
     settings: Settings
-    hooks: HookLimits
     owns_process: bool
 
 
@@ -190,7 +174,7 @@ def _engine(
 
     engine = Engine(
         store,
-        hooks=open_hooks(config_value, config.hooks),
+        hooks=open_hooks(config_value, config.settings),
         clock=SystemClock(),
         entropy=SystemEntropy(),
         disk=disk,
@@ -210,9 +194,18 @@ def _engine(
     return engine
 
 
-def open_hooks(config_value: Callable[[str], str | None], limits: HookLimits | None = None) -> Hooks:
+def open_hooks(config_value: Callable[[str], str | None], settings: Settings | None = None) -> Hooks:
     """Return what runs scripts, which read config values as far as these are for scripts to know."""
-    return LuaHooks(partial(read_for_hook, config_value), **asdict(limits if limits is not None else HookLimits()))
+    settings = settings if settings is not None else Settings()
+    return LuaHooks(
+        partial(read_for_hook, config_value),
+        timeout_ms=settings.hook_timeout_ms,
+        memory_bytes_max=settings.hook_memory_bytes_max,
+        breaker_threshold=settings.hook_breaker_threshold,
+        breaker_cooldown_ms=settings.hook_breaker_cooldown_ms,
+        breaker_share_percent=settings.hook_breaker_share_percent,
+        breaker_window_ms=settings.hook_breaker_window_ms,
+    )
 
 
 def open_store(

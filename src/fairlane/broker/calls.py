@@ -148,7 +148,7 @@ class QueueChange(ScriptWork):
         if calls.left_ns(self._name) <= 0:
             return False
         before_ns = calls.hooks.spent_ns
-        fault = calls.hooks.check(on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
+        fault = _check_hooks(calls.hooks, policy)
         calls.charge(self._name, calls.hooks.spent_ns - before_ns)
         if fault is not None:
             self._fault = HookInvalid(f"A script of queue {request.queue!r} can't be used: {fault}")
@@ -164,8 +164,7 @@ class QueueChange(ScriptWork):
         given = call.given if isinstance(request, CreateQueue) else replace(call.given, policy=policy)
         outcome: object = executor.execute(request, cycle, _signed(call, given))
         if not isinstance(outcome, FairlaneError):
-            hooks = executor.hook_calls.hooks
-            hooks.set(request.queue, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
+            _set_hooks(executor.hook_calls.hooks, request.queue, policy)
         cycle.answer(call.reply, outcome)
 
 
@@ -182,10 +181,18 @@ def _updated(ledger: Ledger, request: UpdateQueue) -> QueuePolicy | FairlaneErro
 
 def set_hooks(hooks: Hooks, queue: str, policy: QueuePolicy) -> None:
     """Set the scripts of a recovered queue, unless this version of the broker can't use them any more."""
-    if hooks.check(on_enqueue=policy.on_enqueue, on_failure=policy.on_failure) is None:
-        hooks.set(queue, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
+    if _check_hooks(hooks, policy) is None:
+        _set_hooks(hooks, queue, policy)
     else:
         _log.warning("The scripts of queue %r can't be used any more; its declared keys apply.", queue)
+
+
+def _check_hooks(hooks: Hooks, policy: QueuePolicy) -> str | None:
+    return hooks.check(on_enqueue=policy.on_enqueue, on_failure=policy.on_failure, limits=policy.hook_limits)
+
+
+def _set_hooks(hooks: Hooks, queue: str, policy: QueuePolicy) -> None:
+    hooks.set(queue, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure, limits=policy.hook_limits)
 
 
 # --------------------------------------------------------------------------------------------------------------- trials

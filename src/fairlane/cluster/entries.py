@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from fairlane.errors import StoreCorrupt
+from fairlane.model.hook_limits import NO_HOOK_LIMITS, HookLimits
 from fairlane.model.partitions import Split
 from fairlane.ports.board import Entry
 
@@ -71,12 +72,19 @@ class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
         made: how many partitions exist.
         key_from: where the queue's policy takes the fairness key of a message from.
         on_enqueue: the script of the queue, which may choose another key.
+        hook_limits: the limits of the script.
     """
 
     partitions: int
     made: int
     key_from: str | tuple[str, ...] | None = None
     on_enqueue: str | None = None
+    hook_limits: HookLimits = NO_HOOK_LIMITS
+
+    @property
+    def key_rules(self) -> tuple[object, ...]:
+        """What decides the fairness key of a message, apart from the message itself."""
+        return self.key_from, self.on_enqueue, self.hook_limits
 
     @property
     def split(self) -> Split:

@@ -43,6 +43,14 @@ CONFIG_KEY_LENGTH_MAX: Final = 512
 CONFIG_VALUE_LENGTH_MAX: Final = 64 * 1024
 SCRIPT_LENGTH_MAX: Final = 16 * 1024
 """Characters of a script. Compiling takes time that grows with the square of the length, 20 ms at this one."""
+HOOK_TIMEOUT_MS_MAX: Final = 100
+"""The longest time for one message that a queue's policy may allow its scripts: all queues wait meanwhile."""
+HOOK_MEMORY_BYTES_MIN: Final = 64 * 1024
+"""The least memory that a script can work with."""
+HOOK_MEMORY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The most memory that a queue's policy may allow a script."""
+HOOK_COOLDOWN_MS_MIN: Final = 1_000
+"""The shortest cooldown of a queue's policy; with a shorter one, failing scripts could exceed their share of time."""
 POLICY_KEYS_MAX: Final = 10_000
 """Fairness keys in ``weights`` and in ``caps`` of a queue policy."""
 GRANTS_MAX: Final = 100

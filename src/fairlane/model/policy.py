@@ -9,9 +9,14 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from fairlane.model.bounds import ByKey, RequestKey, Throttles, excess_of
+from fairlane.model.hook_limits import HookLimits
 from fairlane.model.limits import (
     BATCH_MAX,
     CAP_MAX,
+    HOOK_COOLDOWN_MS_MIN,
+    HOOK_MEMORY_BYTES_MAX,
+    HOOK_MEMORY_BYTES_MIN,
+    HOOK_TIMEOUT_MS_MAX,
     KEY_DEPTH_MAX,
     SCRIPT_LENGTH_MAX,
     THROTTLES_MAX,
@@ -72,6 +77,10 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             limited to fairness keys never may.
         throttle_scope: whether a throttle name is shared by all queues or belongs to this queue.
         journal_retention_ms: how long to keep the journal at least; the longest of all queues counts.
+        hook_timeout_ms: how long a script may take for one message; the broker's setting by default.
+        hook_memory_bytes_max: how much memory a script may use; the broker's setting by default.
+        hook_breaker_threshold: consecutive faults after which scripts are bypassed; the broker's setting by default.
+        hook_breaker_cooldown_ms: how long they are bypassed; the broker's setting by default.
     """
 
     visibility_timeout_ms: int = 30_000
@@ -103,6 +112,20 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     producer_weights: bool = True
     throttle_scope: Literal["shared", "queue"] = "shared"
     journal_retention_ms: int | None = None
+    hook_timeout_ms: int | None = None
+    hook_memory_bytes_max: int | None = None
+    hook_breaker_threshold: int | None = None
+    hook_breaker_cooldown_ms: int | None = None
+
+    @property
+    def hook_limits(self) -> HookLimits:
+        """The limits of its scripts."""
+        return HookLimits(
+            timeout_ms=self.hook_timeout_ms,
+            memory_bytes_max=self.hook_memory_bytes_max,
+            breaker_threshold=self.hook_breaker_threshold,
+            breaker_cooldown_ms=self.hook_breaker_cooldown_ms,
+        )
 
     def fault(self) -> str | None:
         """Return the first fault of the policy, or None."""
@@ -154,6 +177,7 @@ def _faults(policy: QueuePolicy) -> Iterator[str]:
     if not 0 <= policy.backoff_jitter <= 1:
         yield f"backoff_jitter must be a number from 0 to 1, got {policy.backoff_jitter}."
     yield from _source_faults(policy)
+    yield from _hook_faults(policy)
     for table, name, most in ((policy.weights, "weights", WEIGHT_MAX), (policy.caps, "caps", CAP_MAX)):
         if (fault := excess_of(name, table, "POLICY_KEYS_MAX")) is not None:
             yield fault
@@ -177,10 +201,20 @@ def _source_faults(policy: QueuePolicy) -> Iterator[str]:
     sources = [source for source in (*single, *path, *policy.throttles_from) if source is not None]
     if any(source in ("", "header:") or "{}" in source for source in sources):
         yield "A source must name a header: 'header:NAME', or a text with header names in braces."
+
+
+def _hook_faults(policy: QueuePolicy) -> Iterator[str]:
     for name in ("on_enqueue", "on_failure"):
         script = getattr(policy, name)
         if script is not None and len(script) > SCRIPT_LENGTH_MAX:
             yield f"{name} has at most {SCRIPT_LENGTH_MAX} characters, got {len(script)}."
+    for name, least, most in (
+        ("hook_timeout_ms", 1, HOOK_TIMEOUT_MS_MAX),
+        ("hook_memory_bytes_max", HOOK_MEMORY_BYTES_MIN, HOOK_MEMORY_BYTES_MAX),
+        ("hook_breaker_threshold", 1, BATCH_MAX),
+        ("hook_breaker_cooldown_ms", HOOK_COOLDOWN_MS_MIN, TIMESPAN_MS_MAX),
+    ):
+        yield from _range_fault(policy, name, least=least, most=most)
 
 
 def _range_fault(policy: QueuePolicy, name: str, *, least: int, most: int) -> Iterator[str]:

@@ -13,6 +13,7 @@ import msgspec
 
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.model.histogram import Histogram
+from fairlane.model.hook_limits import NO_HOOK_LIMITS, HookLimits
 from fairlane.model.views import HookStatistics, HookTrial
 
 UNLIMITED_NS: Final = 1 << 62
@@ -42,10 +43,14 @@ class Hooks(Protocol):
     def spent_ns(self) -> int:
         """The time that scripts have used so far, with checks, trials and compiling."""
 
-    def check(self, *, on_enqueue: str | None, on_failure: str | None) -> str | None:
-        """Return why these scripts cannot be set, or None if they can. Changes nothing."""
+    def check(
+        self, *, on_enqueue: str | None, on_failure: str | None, limits: HookLimits = NO_HOOK_LIMITS
+    ) -> str | None:
+        """Return why these scripts cannot be set under these limits, or None if they can. Changes nothing."""
 
-    def set(self, queue: str, *, on_enqueue: str | None, on_failure: str | None) -> None:
+    def set(
+        self, queue: str, *, on_enqueue: str | None, on_failure: str | None, limits: HookLimits = NO_HOOK_LIMITS
+    ) -> None:
         """Set the scripts of a queue, which ``check`` has accepted. Its breaker closes and its counts continue."""
 
     def remove(self, queue: str) -> None:
@@ -69,8 +74,8 @@ class Hooks(Protocol):
     def try_on_failure(self, queue: str, script: str, question: FailureQuestion) -> HookTrial:
         """Run a script on a sample, in a temporary sandbox."""
 
-    def statistics(self, queue: str) -> HookStatistics:
-        """Return the counts of a queue."""
+    def statistics(self, queue: str, now_ms: int) -> HookStatistics:
+        """Return the counts of a queue, and whether its breaker is open now."""
 
     def timings(self, queue: str) -> Histogram:
         """Return the distribution of seconds per message; messages of one batch count with their mean."""

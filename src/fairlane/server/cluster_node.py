@@ -80,7 +80,8 @@ async def opened_gateway(node: Node, settings: ServerSettings) -> AsyncIterator[
     def config_value(key: str) -> str | None:
         return node.board.view.config.get(key)
 
-    keys = PartitionKeys(open_hooks(config_value), splits=lambda: node.board.view.splits, now_ms=node.groups.now_ms)
+    hooks = open_hooks(config_value, settings.broker)
+    keys = PartitionKeys(hooks, splits=lambda: node.board.view.splits, now_ms=node.groups.now_ms)
     gateway = ClusterGateway(node, peers, special=SPECIAL, spread=SPREAD, keys=keys)
     try:
         yield gateway

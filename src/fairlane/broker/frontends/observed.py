@@ -116,7 +116,7 @@ class ObservedBroker(ABC):
             next_sequence=ledger.next_sequence - ledger.counts_from,
             recovery_from=ledger.base - ledger.counts_from,
             throttles=throttles,
-            hooks={name: (engine.hooks.statistics(name), engine.hooks.timings(name)) for name in scripted},
+            hooks={name: (engine.hooks.statistics(name, now_ms), engine.hooks.timings(name)) for name in scripted},
         )
 
     def now_ms(self) -> int:

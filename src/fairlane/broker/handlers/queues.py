@@ -70,7 +70,7 @@ def _local(redrive_id: str) -> str:
 
 
 def _hook_statistics(engine: Engine, request: GetHookStatistics) -> HookStatistics:
-    return engine.hooks.statistics(views.known(engine.ledger, request.queue).name)
+    return engine.hooks.statistics(views.known(engine.ledger, request.queue).name, engine.now_ms())
 
 
 READS: Final[Mapping[type, Callable[..., Any]]] = {

@@ -152,7 +152,11 @@ async def _put(whole: WholeQueue, partitions: int, model: Model) -> None:
         if made == 1:
             return None
         return SplitEntry(
-            partitions=partitions, made=made, key_from=policy.fairness_key_from, on_enqueue=policy.on_enqueue
+            partitions=partitions,
+            made=made,
+            key_from=policy.fairness_key_from,
+            on_enqueue=policy.on_enqueue,
+            hook_limits=policy.hook_limits,
         )
 
     await whole.gateway.member.changes.change_split(whole.queue, edit)
