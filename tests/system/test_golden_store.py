@@ -56,7 +56,12 @@ def sight_of(broker: SteppedBroker, view: MessageView) -> Picture:
     state, etag = broker.get_state(view.queue, view.id)
     assert etag == view.state_etag
     assert view.payload is not None
-    return sight | {"payload": view.payload.hex(), "state": None if state is None else state.hex()}
+    errors = [[failed.at_ms, failed.attempt, failed.reason, failed.error] for failed in view.errors]
+    return sight | {
+        "payload": view.payload.hex(),
+        "state": None if state is None else state.hex(),
+        "errors": errors,  # the picture has them as the journal does
+    }
 
 
 def all_views(broker: SteppedBroker) -> list[MessageView]:

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from fairlane.model.message import FailedAttempt, Key
+from fairlane.model.message import Key
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.waits import WaitReasons, split_wait
 
@@ -354,7 +354,8 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
     token: int
     expires_ms: int
     owner: str | None
-    errors: list[FailedAttempt]
+    errors: list[tuple[int, int, str, str]]
+    """The fields of each ``FailedAttempt`` that is kept."""
     origin: str | None
     dead_reason: str | None
     dead_ms: int

@@ -85,7 +85,7 @@ class MessageTerms(TypedDict, total=False):
     correlation_id: str | None
 
 
-class FailedAttempt(msgspec.Struct, frozen=True, array_like=True):
+class FailedAttempt(msgspec.Struct, frozen=True):
     """The error of one failed attempt."""
 
     at_ms: int

@@ -219,7 +219,7 @@ def picture_of_entry(entry: Entry) -> tuple[object, ...]:
 
 def picture_of_image(image: r.MessageImage) -> tuple[object, ...]:
     """Return a comparable picture of a message in a record."""
-    errors = tuple((failed.at_ms, failed.attempt, failed.reason, failed.error) for failed in image.errors)
+    errors = tuple(image.errors)
     return (
         *(image.number, image.queue, image.chunk, image.size, path_of(image.key), image.weight, image.cost),
         *(image.priority, tuple(image.throttles), image.due_ms, image.deadline_ms, image.cap, image.enqueued_ms),

@@ -14,6 +14,7 @@ from fairlane.core.decide import DECIDERS
 from fairlane.model.message import NewMessage
 from fairlane.server.limits import CallLimits
 from fairlane.server.shutdown import dismiss_waiters, settled
+from fairlane.testing.clock import FakeClock
 from fairlane.verbs.config import TryHook
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue
@@ -153,7 +154,7 @@ MALFORMED: list[tuple[str, str, dict[str, str], bytes, int, str, str]] = [
     ),
     ("POST", ENQUEUE, JSON, b'{"queue":"orders","messages":[{"payload":"?"}]}', 400, "invalid_argument", "payload"),
     ("POST", ENQUEUE, JSON, b'{"queue":"none","messages":[{}]}', 404, "queue_not_found", "none"),
-    ("POST", ENQUEUE, JSON, b'{"queue":"orders","messages":[{}],"wait_ms":60001}', 400, "invalid_argument", "wait_ms"),
+    ("POST", ENQUEUE, JSON, b'{"queue":"orders","messages":[{}],"wait_ms":-1}', 400, "invalid_argument", "wait_ms"),
     ("POST", ENQUEUE, {"content-type": "text/plain"}, b"{}", 400, "invalid_argument", "Content-Type"),
     ("POST", ENQUEUE, {}, b"{}", 400, "invalid_argument", "Content-Type"),
     (
@@ -193,6 +194,24 @@ def test_what_makes_no_sense_is_refused_clearly(
             assert (answer.status_code, error["code"]) == (status, code)
             assert word in error["cause"]
             assert error["remedy"]
+
+    run(main())
+
+
+def test_failed_attempts_have_named_fields() -> None:
+    """A delivery and a look at a message tell what went wrong by name, in JSON and in msgpack."""
+
+    async def main() -> None:
+        async with opened(clock=FakeClock(5_000)) as server:
+            await server.broker.update_queue("orders", {"backoff_ms": 0})
+            await server.broker.enqueue("orders", b"x")
+            (failed,) = await server.broker.lease("orders")
+            await server.broker.nack(failed, error="boom")
+            expected = [{"at_ms": 5_000, "attempt": 1, "reason": "failure", "error": "boom"}]
+            look = {"queue": "orders", "id": failed.id}
+            assert (await server.post("queue/get", look)).json()["errors"] == expected
+            packed = await server.post("queue/lease", {"queue": "orders"}, accept="application/msgpack")
+            assert msgspec.msgpack.decode(packed.content)["deliveries"][0]["errors"] == expected
 
     run(main())
 

@@ -9,7 +9,7 @@ from fairlane.core.apply.staging import count_staged, revive_sink
 from fairlane.core.ledger import PRIORITIES, ChunkHome, DedupHome, Ledger, Message, Queue
 from fairlane.core.pauses import PauseLog
 from fairlane.journal import records
-from fairlane.model.message import NEVER_MS
+from fairlane.model.message import NEVER_MS, FailedAttempt
 
 
 def reader_set(ledger: Ledger, record: records.ReaderSet, _at_ms: int) -> list[Message]:
@@ -101,7 +101,7 @@ def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
     message.token, message.expires_ms, message.owner = image.token, image.expires_ms, image.owner
     if image.errors or image.origin is not None or image.state is not None or image.cap is not None:
         after = message.aftermath()
-        after.errors = tuple(image.errors)
+        after.errors = tuple(FailedAttempt(*failed) for failed in image.errors)
         after.origin, after.dead_reason, after.dead_ms = image.origin, image.dead_reason, image.dead_ms
         after.state, after.cap = image.state, image.cap
     if not image.joined:

@@ -27,6 +27,7 @@ from fairlane.journal.records import (
     Skipped,
     Trimmed,
 )
+from fairlane.model.message import FailedAttempt
 from fairlane.model.names import dlq_of
 from fairlane.verbs.journal import RemoveReader, SetReader
 from fairlane.verbs.verb import Done
@@ -189,13 +190,17 @@ def _image(message: Message) -> MessageImage:
         message.token,
         message.expires_ms,
         message.owner,
-        list(after.errors) if after is not None else [],
+        [_fields(failed) for failed in after.errors] if after is not None else [],
         after.origin if after is not None else None,
         after.dead_reason if after is not None else None,
         after.dead_ms if after is not None else 0,
         after.state if after is not None else None,
         message.since_ms,
     )
+
+
+def _fields(failed: FailedAttempt) -> tuple[int, int, str, str]:
+    return failed.at_ms, failed.attempt, failed.reason, failed.error
 
 
 DECIDERS: Final[Deciders] = {

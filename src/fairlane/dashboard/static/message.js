@@ -172,7 +172,7 @@ function content(message) {
   ];
   const list = el("dl", { class: "facts" }, ...facts.map(([title, value]) => el("div", {}, el("dt", {}, title), el("dd", {}, String(value)))));
   const headers = Object.entries(message.headers ?? {});
-  const errors = message.errors.map(([atMs, attempt, reason, error]) => el("li", {}, `${instant(atMs)}, attempt ${attempt}, ${reason}: `, el("code", {}, error || "no error text")));
+  const errors = message.errors.map(({ at_ms, attempt, reason, error }) => el("li", {}, `${instant(at_ms)}, attempt ${attempt}, ${reason}: `, el("code", {}, error || "no error text")));
   return [el("section", { class: "panel" }, list,
     headers.length ? el("dl", { class: "headers" }, ...headers.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])) : null,
     errors.length ? el("ul", { class: "errors" }, ...errors) : null,
