@@ -92,6 +92,7 @@ REQUESTS: dict[str, Callable[[Facts], dict[str, Any]]] = {
     "hook_statistics": lambda facts: {"queue": facts.queue},
     "set_config": lambda facts: {"values": {facts.queue: "on"}},
     "list_config": lambda _: {"prefix": "q-"},
+    "get_config": lambda _: {"key": "q-"},
     "throttles": lambda _: {},
     "read_journal": lambda _: {"after": 0, "count": 10},
     "set_reader": lambda facts: {"name": f"{facts.reader}-new", "position": 0},

@@ -109,7 +109,7 @@ def get(session: Session, key: str) -> None:
     """Print a config value. Exit code 4 means that it is not set."""
     _refuse_api_keys(key)
     with session.broker() as broker:
-        value = broker.list_config(key).get(key)
+        value = broker.get_config(key)
     if value is None:
         raise Quit(NOTHING)
     session.answer({"key": key, "value": value}, value)

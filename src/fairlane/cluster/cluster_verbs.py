@@ -25,7 +25,16 @@ from fairlane.model.names import REDRIVE_AT, is_dlq, queue_name_fault
 from fairlane.model.partitions import MARK, partition_name, queue_of, served_name
 from fairlane.model.views import ClusterView, RedriveView, ThrottleView
 from fairlane.verbs.cluster import DrainNode, GetCluster, MoveQueue
-from fairlane.verbs.config import PRIVATE_PREFIX, ConfigValues, ListConfig, ListThrottles, SetConfig, ThrottleList
+from fairlane.verbs.config import (
+    PRIVATE_PREFIX,
+    ConfigValue,
+    ConfigValues,
+    GetConfig,
+    ListConfig,
+    ListThrottles,
+    SetConfig,
+    ThrottleList,
+)
 from fairlane.verbs.dead_letters import GetRedrive, ListRedrives, Redrive, RedriveList, StopRedrive
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.queues import CreateQueue, DeleteQueue, ListQueues, QueueList, UpdateQueue
@@ -202,6 +211,12 @@ async def _list_config(gateway: ClusterGateway, request: ListConfig, _: Caller, 
     return ConfigValues(values={key: value for key, value in values.items() if not key.startswith(PRIVATE_PREFIX)})
 
 
+async def _get_config(gateway: ClusterGateway, request: GetConfig, caller: Caller, context: CallContext) -> ConfigValue:
+    """Return one config value."""
+    found = await _list_config(gateway, ListConfig(prefix=request.key), caller, context)
+    return ConfigValue(value=found.values.get(request.key))
+
+
 async def _throttles(
     gateway: ClusterGateway, request: ListThrottles, caller: Caller, context: CallContext
 ) -> ThrottleList:
@@ -260,6 +275,7 @@ SPECIAL: Final[Mapping[str, ClusterVerb]] = {
     "redrives": _redrives,
     "set_config": _set_config,
     "list_config": _list_config,
+    "get_config": _get_config,
     "throttles": _throttles,
     "read_journal": _of_journal,
     "set_reader": _of_journal,

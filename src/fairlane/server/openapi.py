@@ -50,7 +50,7 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
     "/v1/queues/{name}": ("get_queue", QueueView, (), "A queue with its keys.", _KINDS),
     "/v1/cluster": ("get_cluster", ClusterView, (), "Nodes, and groups of queues with their owners.", _KINDS),
     "/v1/config": (
-        "get_config",
+        "get_config_values",
         ConfigValues,
         ("prefix",),
         "Config values by the beginning of their keys.",

@@ -70,6 +70,19 @@ class ListConfig(Request[ConfigValues], frozen=True, kw_only=True):
     prefix: str = ""
 
 
+class ConfigValue(Shape, frozen=True, kw_only=True):
+    """A config value; null if it is not set."""
+
+    value: str | None = None
+
+
+@Verb(name="get_config", path="config/get", right="admin", about="every", repeat="always", command="config get")
+class GetConfig(Request[ConfigValue], frozen=True, kw_only=True):
+    """Return one config value."""
+
+    key: str
+
+
 class ThrottleList(Shape, frozen=True, kw_only=True):
     """Throttles that have a rate, by name."""
 

@@ -21,6 +21,8 @@ def test_config_is_in_every_group() -> None:
             await cluster["a"].done("config/set", {"values": {"weight:orders:acme": "3", "note": "x"}})
             for member in cluster.members.values():
                 assert (await member.done("config/list"))["values"] == {"note": "x", "weight:orders:acme": "3"}
+                assert (await member.done("config/get", {"key": "note"})) == {"value": "x"}
+                assert (await member.done("config/get", {"key": "not"})) == {}
             engines = [cluster.owner(queue).groups.of(queue)._engine for queue in ("orders", "mails")]
             await until(lambda: all(engine.ledger.config.get("note") == "x" for engine in engines), "all have it")
             await cluster["b"].done("config/set", {"values": {"note": None}})

@@ -109,6 +109,7 @@ def test_a_key_is_shown_once_and_kept_as_a_hash() -> None:
             shown = [
                 (await server.post("keys/list")).text,
                 (await server.post("config/list")).text,
+                (await server.post("config/get", {"key": f"auth:key:{created['id']}"})).text,
                 (await server.post("journal/read")).text,
                 (await server.http.get("/v1/journal")).text,
                 (await server.http.get("/v1/journal", headers=arrow)).content.decode("latin-1"),

@@ -80,6 +80,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     "stop_redrive": ALL,
     "set_config": ALL,
     "list_config": ALL,
+    "get_config": ALL,
     "throttles": ALL,
     "read_journal": ALL,
     "set_reader": ALL,

@@ -170,8 +170,7 @@ class AdminVerbs(Verbs):
 
     def get_config(self, key: str) -> str | None:
         """Return a config value, or None if it is not set."""
-        values = self.list_config(key)
-        return values.get(key)
+        return (self.call(config.GetConfig(key=key))).value
 
     def list_config(self, prefix: str = "") -> dict[str, str]:
         """Return the config values whose config keys begin with a prefix."""

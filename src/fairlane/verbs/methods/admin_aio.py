@@ -174,8 +174,7 @@ class AsyncAdminVerbs(AsyncVerbs):
 
     async def get_config(self, key: str) -> str | None:
         """Return a config value, or None if it is not set."""
-        values = await self.list_config(key)
-        return values.get(key)
+        return (await self.call(config.GetConfig(key=key))).value
 
     async def list_config(self, prefix: str = "") -> dict[str, str]:
         """Return the config values whose config keys begin with a prefix."""
