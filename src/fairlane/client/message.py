@@ -47,13 +47,17 @@ class Message(MessageFields):
 
     As a context manager it nacks the message at the end of the block, with the text of the exception if there is one,
     unless the block has settled it.
+
+    Attributes:
+        exit_delay_ms: how long the message waits for its retry after such a nack; by default the queue's backoff.
     """
 
-    __slots__ = ("_client",)
+    __slots__ = ("_client", "exit_delay_ms")
 
     def __init__(self, delivery: Delivery, client: Settling) -> None:
         super().__init__(delivery)
         self._client = client
+        self.exit_delay_ms: int | None = None
 
     def ack(self, *, cost: int | None = None, forward: Mapping[str, Sequence[NewMessage]] | None = None) -> list[str]:
         """Acknowledge the message, and with ``forward`` enqueue others in the same commit. Return their ids.
@@ -134,8 +138,9 @@ class Message(MessageFields):
     ) -> None:
         if self.is_settled:
             return
+        text = "" if error is None else f"{type(error).__name__}: {error}"[:ERROR_LENGTH_MAX]
         try:
-            self.nack("" if error is None else f"{type(error).__name__}: {error}"[:ERROR_LENGTH_MAX])
+            self.nack(text, delay_ms=self.exit_delay_ms)
         except _GONE:
             if error is None:
                 raise

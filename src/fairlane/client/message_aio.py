@@ -47,13 +47,17 @@ class AsyncMessage(MessageFields):
 
     As a context manager it nacks the message at the end of the block, with the text of the exception if there is one,
     unless the block has settled it.
+
+    Attributes:
+        exit_delay_ms: how long the message waits for its retry after such a nack; by default the queue's backoff.
     """
 
-    __slots__ = ("_client",)
+    __slots__ = ("_client", "exit_delay_ms")
 
     def __init__(self, delivery: Delivery, client: AsyncSettling) -> None:
         super().__init__(delivery)
         self._client = client
+        self.exit_delay_ms: int | None = None
 
     async def ack(
         self, *, cost: int | None = None, forward: Mapping[str, Sequence[NewMessage]] | None = None
@@ -136,8 +140,9 @@ class AsyncMessage(MessageFields):
     ) -> None:
         if self.is_settled:
             return
+        text = "" if error is None else f"{type(error).__name__}: {error}"[:ERROR_LENGTH_MAX]
         try:
-            await self.nack("" if error is None else f"{type(error).__name__}: {error}"[:ERROR_LENGTH_MAX])
+            await self.nack(text, delay_ms=self.exit_delay_ms)
         except _GONE:
             if error is None:
                 raise

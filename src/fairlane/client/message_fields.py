@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
 from fairlane.model.message import DeadLetterOrigin, Delivery, FailedAttempt, Key, PriorityName
 
 
@@ -35,6 +41,18 @@ class MessageFields:
     def payload(self) -> bytes:
         """The bytes that the producer sent."""
         return self.delivery.payload
+
+    def json(self) -> Any:  # noqa: ANN401 - whatever the producer sent
+        """Return the payload decoded from JSON.
+
+        Raises:
+            ValueError: the payload is not JSON.
+        """
+        return msgspec.json.decode(self.delivery.payload)
+
+    def write_to(self, path: str | os.PathLike[str]) -> None:
+        """Write the payload to a file. An existing file is replaced."""
+        Path(path).write_bytes(self.delivery.payload)
 
     @property
     def headers(self) -> dict[str, str]:
