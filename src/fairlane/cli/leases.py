@@ -65,12 +65,13 @@ def lease(
 @click.command(name="lease", epilog=_LEASE_EXAMPLE)
 @QUEUE
 @click.option("--wait", type=WAIT_TIME, default=0, help="How long to wait for a message. Default: do not wait.")
+@click.option("--block", "is_blocking", is_flag=True, help="Wait until there is a message, like --wait forever.")
 @click.option("--visibility", type=DURATION, help="How long the lease lasts. Default: the queue's visibility timeout.")
 @click.option(
     "--count", type=click.IntRange(1, BATCH_MAX), default=1, help="Number of messages; above 1 only with --output json."
 )
 @click.option("--owner", help="Name of the consumer, shown to operators.")
-@click.option("--with-state", is_flag=True, help="Include the workflow state.")
+@click.option("--with-state", "--stateful", "with_state", is_flag=True, help="Include the workflow state.")
 @click.option(
     "--payload-out",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -86,6 +87,8 @@ def lease_command(session: Session, /, queue: str, **options: Any) -> None:  # n
     """
     if options["count"] > 1 and (options["payload_out"] is not None or not session.is_json):
         raise click.UsageError("--count above 1 needs --output json and does not work with --payload-out.")
+    if options["is_blocking"] and options["wait"]:
+        raise click.UsageError("Pass either --block or --wait.")
     try:
         with session.broker() as broker:
             is_found = _lease_and_print(session, broker, queue, options)
@@ -105,7 +108,7 @@ def _lease_and_print(session: Session, broker: Broker, queue: str, options: dict
         broker,
         queue,
         options["count"],
-        wait_ms=options["wait"],
+        wait_ms=WAIT_TIME.forever_ms if options["is_blocking"] else options["wait"],
         visibility_ms=options["visibility"],
         owner=options["owner"],
         with_state=options["with_state"],

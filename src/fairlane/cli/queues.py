@@ -12,7 +12,7 @@ from fairlane.cli import tables
 from fairlane.cli.broker_commands import Printed, broker_command
 from fairlane.cli.formatting import message_count
 from fairlane.cli.output import Table, is_terminal, show
-from fairlane.cli.parameters import DURATION, KEY, PAIR, QUEUE, QueueName
+from fairlane.cli.parameters import DURATION, KEY, MILLISECONDS, PAIR, QUEUE, QueueName
 from fairlane.cli.policies import policy_fields
 from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.model.message import Key, key_text
@@ -32,6 +32,12 @@ _POLICY = click.option(
     metavar="FILE",
     help="TOML or JSON file with policy fields; --set overrides it.",
 )
+_VISIBILITY = click.option(
+    "--visibility-timeout",
+    "visibility_ms",
+    type=MILLISECONDS,
+    help="How long a lease lasts: 30s, or 30000 for milliseconds.",
+)
 _ONLY_KEY = click.option("--key", type=KEY, help="Only this fairness key and those below it: acme, or acme/mobile.")
 _INTERVAL = click.option("--interval", type=DURATION, default="1s", show_default=True, help="Time between updates.")
 _ROUNDS = click.option("--rounds", type=click.IntRange(min=1), help="Stop after this many updates.")
@@ -46,15 +52,22 @@ def queue_command() -> None:
 
 @queue_command.command()
 @click.argument("queue")
+@_VISIBILITY
 @_SETTINGS
 @_POLICY
 @click.option("--group", help="In a cluster: group to create it in. Queues of one group can forward to each other.")
 @pass_session
 def create(
-    session: Session, queue: str, *, pairs: tuple[tuple[str, str], ...], path: Path | None, group: str | None
+    session: Session,
+    queue: str,
+    *,
+    visibility_ms: int | None,
+    pairs: tuple[tuple[str, str], ...],
+    path: Path | None,
+    group: str | None,
 ) -> None:
     """Create a queue together with its dead-letter queue."""
-    fields = policy_fields(path, pairs)
+    fields = _policy(path, pairs, visibility_ms)
     if group is not None and session.endpoint.is_embedded:
         raise click.UsageError("--group needs a server: a data folder has no groups.")
     with session.broker() as broker:
@@ -64,18 +77,31 @@ def create(
 
 @queue_command.command()
 @QUEUE
+@_VISIBILITY
 @_SETTINGS
 @_POLICY
 @pass_session
-def update(session: Session, queue: str, *, pairs: tuple[tuple[str, str], ...], path: Path | None) -> None:
+def update(
+    session: Session,
+    queue: str,
+    *,
+    visibility_ms: int | None,
+    pairs: tuple[tuple[str, str], ...],
+    path: Path | None,
+) -> None:
     """Change fields of a queue's policy. Other fields keep their values."""
-    fields = policy_fields(path, pairs)
+    fields = _policy(path, pairs, visibility_ms)
     if not fields:
         raise click.UsageError("Nothing to change; pass --set or --policy.")
     with session.broker() as broker:
         broker.update_queue(queue, fields)
     changed = sorted(fields)
     session.answer({"queue": queue, "changed": changed}, f'Updated queue "{queue}": {", ".join(changed)}.')
+
+
+def _policy(path: Path | None, pairs: tuple[tuple[str, str], ...], visibility_ms: int | None) -> dict[str, object]:
+    own = {} if visibility_ms is None else {"visibility_timeout_ms": visibility_ms}
+    return policy_fields(path, pairs) | own
 
 
 @broker_command(group=queue_command, name="list")

@@ -43,6 +43,17 @@ def test_a_queue_is_made_with_fields_of_its_policy(shell: Shell) -> None:
     assert policy.on_enqueue == HOOK
 
 
+@pytest.mark.parametrize(("text", "expected_ms"), [("30000", 30_000), ("45s", 45_000), ("1m30s", 90_000)])
+def test_the_visibility_timeout_has_an_option_of_its_own(shell: Shell, text: str, expected_ms: int) -> None:
+    """It takes milliseconds, or a duration with units, for new queues and for existing ones."""
+    shell.ok("queue", "create", "mail", "--visibility-timeout", text, "--set", "max_attempts=3")
+    policy = shell.broker.queue("mail").policy
+    assert (policy.visibility_timeout_ms, policy.max_attempts) == (expected_ms, 3)
+    shell.ok("queue", "update", "mail", "--visibility-timeout", "1h")
+    assert shell.broker.queue("mail").policy.visibility_timeout_ms == 3_600_000
+    assert shell.run("queue", "create", "other", "--visibility-timeout", "soon").code == 2
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
