@@ -25,6 +25,8 @@ FILES = {"Broker": "broker", "Admin": "admin", "Batches": "batches"}
 SCALARS = {str: "string", int: "int64", float: "double", bool: "bool", bytes: "bytes"}
 NAMES: dict[type[msgspec.Struct], str] = {ErrorBody: "Error"}
 OTHERWISE = {
+    ("CreateQueueRequest", "policy"),  # a QueuePolicy whose unset fields are not given
+    ("EnsureQueueRequest", "policy"),
     ("UpdateQueueRequest", "policy"),  # a QueuePolicy, and the names of the fields to reset
     ("SetConfigRequest", "values"),  # a map can't hold null: what to remove is a list
     ("ReadJournalResponse", "events"),  # each is an object of JSON

@@ -100,7 +100,7 @@ class QueueNotFound(RequestError):
 class QueueExists(RequestError):
     """A queue with this name already exists. It was not changed."""
 
-    remedy = "Choose another name, or update the existing queue."
+    remedy = "Use ensure_queue to create it only if missing, or update_queue to change it."
 
 
 class MessageNotFound(RequestError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TypeAlias, cast
 
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.hook_calls import Enquiry
@@ -20,10 +20,11 @@ from fairlane.model.views import HookTrial
 from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion, Hooks
 from fairlane.verbs.config import TryHook
 from fairlane.verbs.leases import Forward, Nack
-from fairlane.verbs.queues import CreateQueue, DeleteQueue, UpdateQueue
+from fairlane.verbs.queues import CreateQueue, DeleteQueue, EnsuredQueue, EnsureQueue, UpdateQueue
 
 _log = logging.getLogger("fairlane.broker")
 _SAMPLE_ID = "0" * 16
+QueueRequest: TypeAlias = CreateQueue | EnsureQueue | UpdateQueue
 
 
 def run_call(executor: Executor, call: Call, cycle: Cycle) -> None:
@@ -33,7 +34,7 @@ def run_call(executor: Executor, call: Call, cycle: Cycle) -> None:
         take_nack(executor, call, request, cycle)
     elif isinstance(request, Forward):
         _take_forward(executor, call, request, cycle)
-    elif isinstance(request, (CreateQueue, UpdateQueue)):
+    elif isinstance(request, QueueRequest):
         executor.script_lines.take(executor, QueueChange(call), cycle)
     elif isinstance(request, TryHook):
         executor.script_lines.take(executor, Trial(call), cycle)
@@ -124,20 +125,19 @@ class QueueChange(ScriptWork):
     __slots__ = ("_fault", "_name", "_policy", "call", "lines")
 
     def __init__(self, call: Call) -> None:
-        request = cast("CreateQueue | UpdateQueue", call.request)
+        request = cast("QueueRequest", call.request)
         self.call = call
         # Messages for a queue that is yet to be created wait for it. Those for one that is changed go on, and a change
         # that ends a slow script does not wait for the messages that the script holds up.
         self._name = str(request.queue)  # a program may pass anything; the decision refuses it
-        self.lines = (CHANGES, ("on_enqueue", self._name)) if isinstance(request, CreateQueue) else (CHANGES,)
+        self.lines = (CHANGES,) if isinstance(request, UpdateQueue) else (CHANGES, ("on_enqueue", self._name))
         self._policy: QueuePolicy | None = None
         self._fault: FairlaneError | None = None
 
     def advance(self, executor: Executor, cycle: Cycle) -> bool:
         """Check the scripts of the new policy."""
         del cycle
-        request = cast("CreateQueue | UpdateQueue", self.call.request)
-        policy = request.policy if isinstance(request, CreateQueue) else _updated(executor.ledger, request)
+        policy = _policy_after(executor.ledger, cast("QueueRequest", self.call.request))
         if isinstance(policy, FairlaneError):
             self._fault = policy
             return True
@@ -151,33 +151,38 @@ class QueueChange(ScriptWork):
         fault = calls.hooks.check(on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
         calls.charge(self._name, calls.hooks.spent_ns - before_ns)
         if fault is not None:
-            self._fault = HookInvalid(f"A script of queue {request.queue!r} can't be used: {fault}")
+            self._fault = HookInvalid(f"A script of queue {self._name!r} can't be used: {fault}")
         return True
 
     def decide(self, executor: Executor, cycle: Cycle) -> None:
         """Create or change the queue, unless a script of it can't be used."""
         call, policy = self.call, self._policy
-        request = cast("CreateQueue | UpdateQueue", call.request)
         if self._fault is not None or policy is None:
             cycle.answer(call.reply, self._fault)
             return
-        given = call.given if isinstance(request, CreateQueue) else replace(call.given, policy=policy)
-        outcome: object = executor.execute(request, cycle, _signed(call, given))
-        if not isinstance(outcome, FairlaneError):
+        outcome: object = executor.execute(call.request, cycle, _signed(call, replace(call.given, policy=policy)))
+        if not isinstance(outcome, FairlaneError) and not _was_there(outcome):
             hooks = executor.hook_calls.hooks
-            hooks.set(request.queue, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
+            hooks.set(self._name, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
         cycle.answer(call.reply, outcome)
 
 
-def _updated(ledger: Ledger, request: UpdateQueue) -> QueuePolicy | FairlaneError:
-    """Return the present policy with the fields of a request changed, or why that is not possible."""
-    queue = ledger.queues.get(request.queue)
-    if queue is None:
+def _policy_after(ledger: Ledger, request: QueueRequest) -> QueuePolicy | FairlaneError:
+    """Return the policy that a queue would have with the fields of a request, or why that is not possible.
+
+    For a queue that exists, ``ensure_queue`` compares this with the policy that the queue keeps.
+    """
+    queue = None if isinstance(request, CreateQueue) else ledger.queues.get(request.queue)
+    if queue is None and isinstance(request, UpdateQueue):
         return QueueNotFound(f"There is no queue {request.queue!r:.150}.")
     try:
-        return policy_from(dict(request.policy), base=queue.policy)
+        return policy_from(dict(request.policy), base=None if queue is None else queue.policy)
     except ValueError as error:
         return InvalidArgument(str(error))
+
+
+def _was_there(outcome: object) -> bool:
+    return isinstance(outcome, EnsuredQueue) and not outcome.is_created
 
 
 def set_hooks(hooks: Hooks, queue: str, policy: QueuePolicy) -> None:

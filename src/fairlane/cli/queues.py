@@ -32,6 +32,9 @@ _POLICY = click.option(
     metavar="FILE",
     help="TOML or JSON file with policy fields; --set overrides it.",
 )
+_GROUP = click.option(
+    "--group", help="In a cluster: group to create it in. Queues of one group can forward to each other."
+)
 _ONLY_KEY = click.option("--key", type=KEY, help="Only this fairness key and those below it: acme, or acme/mobile.")
 _INTERVAL = click.option("--interval", type=DURATION, default="1s", show_default=True, help="Time between updates.")
 _ROUNDS = click.option("--rounds", type=click.IntRange(min=1), help="Stop after this many updates.")
@@ -48,18 +51,36 @@ def queue_command() -> None:
 @click.argument("queue")
 @_SETTINGS
 @_POLICY
-@click.option("--group", help="In a cluster: group to create it in. Queues of one group can forward to each other.")
+@_GROUP
 @pass_session
 def create(
     session: Session, queue: str, *, pairs: tuple[tuple[str, str], ...], path: Path | None, group: str | None
 ) -> None:
     """Create a queue together with its dead-letter queue."""
     fields = policy_fields(path, pairs)
-    if group is not None and session.endpoint.is_embedded:
-        raise click.UsageError("--group needs a server: a data folder has no groups.")
     with session.broker() as broker:
-        broker.create_queue(queue, fields, **({} if group is None else {"group": group}))
+        broker.create_queue(queue, fields, **_in_group(session, group))
     session.answer({"queue": queue, "created": True}, f'Created queue "{queue}".')
+
+
+@queue_command.command()
+@click.argument("queue")
+@_SETTINGS
+@_POLICY
+@_GROUP
+@pass_session
+def ensure(
+    session: Session, queue: str, *, pairs: tuple[tuple[str, str], ...], path: Path | None, group: str | None
+) -> None:
+    """Create a queue if it does not exist. A queue that exists is not changed."""
+    fields = policy_fields(path, pairs)
+    with session.broker() as broker:
+        found = broker.ensure_queue(queue, fields, **_in_group(session, group))
+    text = f'Created queue "{queue}".' if found.is_created else f'Queue "{queue}" exists.'
+    if found.differing:
+        text += f" Its policy differs in {', '.join(found.differing)} and was not changed."
+    answer = {"queue": queue, "created": found.is_created, "differing": found.differing}
+    session.answer(answer, text)
 
 
 @queue_command.command()
@@ -118,6 +139,14 @@ def delete(broker: Broker, queue: str) -> Printed:
     """Delete a queue with all its messages and dead letters."""
     broker.delete_queue(queue)
     return {"queue": queue, "deleted": True}, f'Deleted queue "{queue}".'
+
+
+def _in_group(session: Session, group: str | None) -> dict[str, str]:
+    if group is None:
+        return {}
+    if session.endpoint.is_embedded:
+        raise click.UsageError("--group needs a server: a data folder has no groups.")
+    return {"group": group}
 
 
 def _subject(queue: str, key: Key | None) -> str:

@@ -21,15 +21,16 @@ from fairlane.errors import Forbidden, InvalidArgument, QueueExists, QueueNotFou
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
 from fairlane.gateway.protocol import Answer
-from fairlane.model.names import REDRIVE_AT, is_dlq, queue_name_fault
+from fairlane.model.names import REDRIVE_AT, is_dlq, new_queue_name_fault
 from fairlane.model.partitions import MARK, partition_name, queue_of, served_name
 from fairlane.model.views import ClusterView, RedriveView, ThrottleView
 from fairlane.verbs.cluster import DrainNode, GetCluster, MoveQueue
 from fairlane.verbs.config import PRIVATE_PREFIX, ConfigValues, ListConfig, ListThrottles, SetConfig, ThrottleList
 from fairlane.verbs.dead_letters import GetRedrive, ListRedrives, Redrive, RedriveList, StopRedrive
 from fairlane.verbs.leases import Forward
-from fairlane.verbs.queues import CreateQueue, DeleteQueue, ListQueues, QueueList, UpdateQueue
+from fairlane.verbs.queues import CreateQueue, DeleteQueue, EnsureQueue, ListQueues, QueueList, UpdateQueue
 from fairlane.verbs.verb import Done
+from fairlane.wire.spread import for_partition
 
 _DONE: Final = Done()
 
@@ -37,10 +38,11 @@ _DONE: Final = Done()
 # --------------------------------------------------------------------------------------------------------------- queues
 
 
-async def _create_queue(gateway: ClusterGateway, request: CreateQueue, caller: Caller, context: CallContext) -> Answer:
+async def _create_queue(
+    gateway: ClusterGateway, request: CreateQueue | EnsureQueue, caller: Caller, context: CallContext
+) -> Answer:
     """Put a queue on the board first, and then create it at its owner."""
-    if (fault := queue_name_fault(request.queue)) is not None:
-        raise InvalidArgument(fault)
+    require(new_queue_name_fault(request.queue))
     if not context.is_forwarded:
         if MARK in request.queue or MARK in (request.group or ""):
             raise InvalidArgument(f"Names with {MARK} are partitions; split the queue to create them.")
@@ -50,6 +52,17 @@ async def _create_queue(gateway: ClusterGateway, request: CreateQueue, caller: C
         gateway.member.note()
     asking = msgspec.structs.replace(context, follows=False)  # a client that creates a queue can't know its owner yet
     return await gateway.router.at(request.queue, request, caller, asking, patience_s=OPENING_S)
+
+
+async def _ensure_queue(gateway: ClusterGateway, request: EnsureQueue, caller: Caller, context: CallContext) -> Answer:
+    """Compare a queue that exists with what is wanted, at its first partition if it is split, or create it."""
+    if context.is_forwarded:
+        return await gateway.router.at(request.queue, request, caller, context, patience_s=OPENING_S)
+    await gateway.member.refresh()
+    split = gateway.split_of(request.queue)
+    if split is not None and gateway.groups.location_of(request.queue) is not None:
+        return await gateway.whole(request.queue, split, caller, context).ask(for_partition(request, 0))
+    return await _create_queue(gateway, request, caller, context)
 
 
 async def _check_split(gateway: ClusterGateway, queue: str) -> None:
@@ -250,6 +263,7 @@ async def _drain_node(gateway: ClusterGateway, request: DrainNode, _: Caller, __
 
 SPECIAL: Final[Mapping[str, ClusterVerb]] = {
     "create_queue": _create_queue,
+    "ensure_queue": _ensure_queue,
     "update_queue": _update_queue,
     "delete_queue": _delete_queue,
     "queues": _queues,

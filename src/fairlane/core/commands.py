@@ -34,7 +34,7 @@ class Given:
         dice: for failed attempts, a number from 0 to 999 for each, to spread retries.
         reason: why leases are returned.
         parts: for a forward, what is given for the messages of each queue.
-        policy: for an update, the complete new policy.
+        policy: for a queue that is created or changed, its complete policy.
         picked: for a claim, what the schedule has picked; None before it was asked.
         picking: what the journal records about that.
     """

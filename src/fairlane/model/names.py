@@ -28,6 +28,17 @@ def queue_name_fault(name: object) -> str | None:
     return None
 
 
+def new_queue_name_fault(name: object) -> str | None:
+    """Return why no queue of this name can be created, or None if one can."""
+    if (fault := queue_name_fault(name)) is not None or not isinstance(name, str):
+        return fault
+    if is_dlq(name):
+        return f"A name that ends in {DLQ_SUFFIX} is for dead letters; it comes with its queue."
+    if len(dlq_of(name)) > QUEUE_NAME_LENGTH_MAX:
+        return f"A queue's name has at most {QUEUE_NAME_LENGTH_MAX - len(DLQ_SUFFIX)} characters, not {len(name)}."
+    return None
+
+
 def dlq_of(queue: str) -> str:
     """Return the name of the dead-letter queue of a queue."""
     return queue + DLQ_SUFFIX

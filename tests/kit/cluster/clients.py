@@ -13,7 +13,6 @@ from typing import Any
 from fairlane.broker.requests import Call, Waiter
 from fairlane.errors import FairlaneError, LeaseMismatch, MessageNotFound
 from fairlane.model.message import Delivery, NewMessage, Receipt
-from fairlane.model.policy import QueuePolicy
 from fairlane.testing.stepped import Pending
 from fairlane.verbs.leases import Ack
 from fairlane.verbs.messages import Enqueue
@@ -66,9 +65,8 @@ class ClusterClients:
             return
         _, group = place
         if queue not in self.auditors[group.name].books.queues:
-            policy = QueuePolicy(
-                visibility_timeout_ms=self.chance.choice((3_000, 20_000)), max_attempts=0, backoff_ms=0
-            )
+            timeout_ms = self.chance.choice((3_000, 20_000))
+            policy: dict[str, Any] = {"visibility_timeout_ms": timeout_ms, "max_attempts": 0, "backoff_ms": 0}
             self._submit(group, CreateQueue(queue=queue, policy=policy), lambda _outcome: None)
             return
         self.chance.choice((self._enqueue, self._lease, self._lease, self._ack, self._ack))(queue, group)

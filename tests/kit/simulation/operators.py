@@ -13,7 +13,16 @@ from fairlane.model.views import DeadLetterFilter, Explained, QueueView, Redrive
 from fairlane.verbs.config import SetConfig
 from fairlane.verbs.journal import RemoveReader, SetReader
 from fairlane.verbs.methods.conversions import fields_of
-from fairlane.verbs.queues import CreateQueue, DeleteQueue, PauseQueue, PurgeQueue, ResumeQueue, UpdateQueue
+from fairlane.verbs.queues import (
+    CreateQueue,
+    DeleteQueue,
+    EnsuredQueue,
+    EnsureQueue,
+    PauseQueue,
+    PurgeQueue,
+    ResumeQueue,
+    UpdateQueue,
+)
 from tests.kit.auditor.books import violated
 from tests.kit.simulation.sinks import BatchWriters
 from tests.kit.simulation.workload import QUEUES
@@ -45,6 +54,7 @@ class Everybody(BatchWriters):
             (0.4, self.purge),
             (3, self.pause_or_resume),
             (2, self.create),
+            (1, self.ensure),
             (1.5, self.update),
             (0.3, self.delete),
             (5, self.configure),
@@ -73,7 +83,18 @@ class Everybody(BatchWriters):
             if (outcome is None or isinstance(outcome, QueueExists)) and queue not in self.world.auditor.books.queues:
                 self._check_gone(queue)
 
-        self.do(f"create {queue}", CreateQueue(queue=queue, policy=draw.policy()), judge)
+        self.do(f"create {queue}", CreateQueue(queue=queue, policy=fields_of(draw.policy())), judge)
+
+    def ensure(self) -> None:
+        """Create a queue unless it exists; the policy of one that exists stays."""
+        draw = self.world.workload
+        queue = draw.one_of(*QUEUES)
+
+        def judge(outcome: Any) -> None:
+            if isinstance(outcome, EnsuredQueue) and queue not in self.world.auditor.books.queues:
+                self._check_gone(queue)
+
+        self.do(f"ensure {queue}", EnsureQueue(queue=queue, policy=fields_of(draw.policy())), judge)
 
     def _check_gone(self, queue: str) -> None:
         if not self.world.auditor.books.counts["QueueRemoved"]:

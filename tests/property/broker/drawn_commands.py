@@ -11,7 +11,6 @@ from fairlane.core.commands import Command, Given
 from fairlane.core.ledger import Ledger
 from fairlane.model.message import NewMessage, Receipt
 from fairlane.model.names import id_of
-from fairlane.model.policy import QueuePolicy
 from fairlane.verbs import batches, journal, leases, queues
 from fairlane.verbs import messages as messages_
 from fairlane.verbs.config import SetConfig
@@ -58,7 +57,7 @@ def commands_about(ledger: Ledger, queue: str) -> st.SearchStrategy[Drawn]:
         ),
         st.builds(commands.Unstage, queue=name, sink=sink),
         st.builds(batches.DropSink, queue=name, sink=sink),
-        st.builds(queues.CreateQueue, queue=st.sampled_from((queue, "new")), policy=st.just(QueuePolicy())),
+        st.builds(queues.CreateQueue, queue=st.sampled_from((queue, "new")), policy=st.just({})),
         st.builds(queues.UpdateQueue, queue=name, policy=st.just({})),
         st.builds(queues.DeleteQueue, queue=name),
         st.builds(queues.PauseQueue, queue=name, key=st.sampled_from((None, "x"))),

@@ -16,7 +16,6 @@ from fairlane.broker.requests import Attach
 from fairlane.broker.settings import Settings
 from fairlane.errors import Closed, FairlaneError, QueueNotFound, StoreFailed
 from fairlane.model.message import NewMessage, Receipt
-from fairlane.model.policy import QueuePolicy
 from fairlane.ports.store import Commit
 from fairlane.testing.stepped import Pending, SteppedBroker
 from fairlane.verbs.batches import Publish, Stage
@@ -326,7 +325,7 @@ def test_many_trials_and_changes_of_scripts_share_the_time_of_a_cycle() -> None:
     broker = SteppedBroker(hooks=SlowToCompile())
     broker.create_queue("q")
     trials = [broker.start(TryHook(queue="q", hook="on_enqueue", script="")) for _ in range(20)]
-    policy = QueuePolicy(on_enqueue=ON_ENQUEUE)
+    policy = {"on_enqueue": ON_ENQUEUE}
     created = [broker.start(CreateQueue(queue=f"q{number}", policy=policy)) for number in range(20)]
     enqueued = start(broker, "q19", [b"x"])
     broker.cycle()

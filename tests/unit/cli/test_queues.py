@@ -186,3 +186,14 @@ def test_a_missing_queue_is_refused(shell: Shell) -> None:
         outcome = shell.run("-o", "json", "queue", *arguments)
         assert (outcome.code, outcome.error["code"], outcome.out) == (1, "queue_not_found", "")
     assert shell.run("queue", "create", "jobs").err.startswith("error[queue_exists]: ")
+
+
+def test_a_queue_is_ensured(shell: Shell) -> None:
+    """The first call creates the queue; a later one changes nothing and names what differs."""
+    assert shell.ok("queue", "ensure", "mail", "--set", "max_attempts=3").out == 'Created queue "mail".\n'
+    assert shell.ok("queue", "ensure", "mail").out == 'Queue "mail" exists.\n'
+    text = shell.ok("queue", "ensure", "mail", "--set", "max_attempts=4", "--set", "quantum=2").out
+    assert text == 'Queue "mail" exists. Its policy differs in max_attempts, quantum and was not changed.\n'
+    answer = shell.ok("-o", "json", "queue", "ensure", "mail", "--set", "quantum=2").json
+    assert answer == {"queue": "mail", "created": False, "differing": ["quantum"]}
+    assert shell.broker.queue("mail").policy.max_attempts == 3

@@ -62,6 +62,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     "consumers": CONSUME_,
     "cancel": OWN,
     "create_queue": OWN,
+    "ensure_queue": OWN,
     "update_queue": OWN,
     "delete_queue": OWN,
     "pause": OWN,

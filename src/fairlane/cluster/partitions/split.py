@@ -116,7 +116,7 @@ async def _make(whole: WholeQueue, at: int, model: Model) -> None:
         await whole.ask(GetStats(queue=name), patience_s=OPENING_S)
     except QueueNotFound:
         try:
-            making = CreateQueue(queue=name, policy=model[0].policy)
+            making = CreateQueue(queue=name, policy=msgspec.to_builtins(model[0].policy))
             await whole.ask(making, patience_s=OPENING_S)
         except QueueExists:
             pass  # another caller was faster

@@ -10,14 +10,15 @@ from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Queue
 from fairlane.errors import FairlaneError, InvalidArgument, QueueExists
 from fairlane.journal.records import AnyRecord, QueuePaused, QueueRemoved, QueueSet, Removed
-from fairlane.model import limits
 from fairlane.model.message import canonical
-from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq, queue_name_fault
+from fairlane.model.names import dlq_of, is_dlq, new_queue_name_fault
 from fairlane.model.partitions import place_in
 from fairlane.model.policy import QueuePolicy
 from fairlane.verbs.queues import (
     CreateQueue,
     DeleteQueue,
+    EnsuredQueue,
+    EnsureQueue,
     MessageCount,
     PauseQueue,
     PurgeQueue,
@@ -29,30 +30,39 @@ from fairlane.verbs.verb import Done
 
 def create(ledger: Ledger, request: CreateQueue, _now_ms: int, given: Given) -> Decision[Done]:
     """Make a queue and its dead-letter queue."""
-    name = request.queue
-    if (fault := queue_name_fault(name) or request.policy.fault()) is not None:
+    if (fault := _name_fault(ledger, request.queue)) is not None:
         return refuse(InvalidArgument(fault))
-    if is_dlq(name):
-        return refuse(
-            InvalidArgument(f"A name that ends in {DLQ_SUFFIX} is for dead letters; it comes with its queue.")
-        )
-    if len(dlq_of(name)) > limits.QUEUE_NAME_LENGTH_MAX:
-        most = limits.QUEUE_NAME_LENGTH_MAX - len(DLQ_SUFFIX)
-        return refuse(InvalidArgument(f"A queue's name has at most {most} characters, not {len(name)}."))
+    if request.queue in ledger.queues:
+        return refuse(QueueExists(f"There is a queue {request.queue!r} already."))
+    return Decision(_created(ledger, request.queue, given), Done())
+
+
+def ensure(ledger: Ledger, request: EnsureQueue, _now_ms: int, given: Given) -> Decision[EnsuredQueue]:
+    """Make a queue and its dead-letter queue, unless it exists."""
+    if (fault := _name_fault(ledger, request.queue)) is not None:
+        return refuse(InvalidArgument(fault))
+    queue = ledger.queues.get(request.queue)
+    wanted = given.policy or QueuePolicy()
+    if queue is not None:
+        differing = [name for name in request.policy if getattr(wanted, name) != getattr(queue.policy, name)]
+        return Decision([], EnsuredQueue(is_created=False, policy=queue.policy, differing=sorted(differing)))
+    return Decision(_created(ledger, request.queue, given), EnsuredQueue(is_created=True, policy=wanted))
+
+
+def _name_fault(ledger: Ledger, name: str) -> str | None:
+    """Return why no queue of this name can be here, or None if one can."""
+    if (fault := new_queue_name_fault(name)) is not None:
+        return fault
     if (place_in(name)[1] or 0) != ledger.partition:  # ids would tell another
         fault = "would be in the journal of a partition" if ledger.partition else "is the name of a partition"
-        return refuse(InvalidArgument(f"{name!r} {fault}; partitions are made by splitting their queue."))
-    if name in ledger.queues:
-        return refuse(QueueExists(f"There is a queue {name!r} already."))
-    sequence = ledger.next_sequence
-    dlq_policy = QueuePolicy(visibility_timeout_ms=request.policy.visibility_timeout_ms, max_attempts=0)
-    return Decision(
-        [
-            QueueSet(sequence, name, request.policy, given.by),
-            QueueSet(sequence + 1, dlq_of(name), dlq_policy, given.by),
-        ],
-        Done(),
-    )
+        return f"{name!r} {fault}; partitions are made by splitting their queue."
+    return None
+
+
+def _created(ledger: Ledger, name: str, given: Given) -> list[AnyRecord]:
+    policy, sequence = given.policy or QueuePolicy(), ledger.next_sequence
+    dlq_policy = QueuePolicy(visibility_timeout_ms=policy.visibility_timeout_ms, max_attempts=0)
+    return [QueueSet(sequence, name, policy, given.by), QueueSet(sequence + 1, dlq_of(name), dlq_policy, given.by)]
 
 
 def update(ledger: Ledger, request: UpdateQueue, _now_ms: int, given: Given) -> Decision[Done]:
@@ -128,6 +138,7 @@ def purge(ledger: Ledger, request: PurgeQueue, _now_ms: int, _given: Given) -> D
 
 DECIDERS: Final[Deciders] = {
     CreateQueue: create,
+    EnsureQueue: ensure,
     UpdateQueue: update,
     DeleteQueue: delete,
     DeleteEmptyQueue: delete_empty,

@@ -19,7 +19,7 @@ from fairlane.model.views import (
 )
 from fairlane.verbs import cluster, config, dead_letters, journal, keys, queues
 from fairlane.verbs.methods.base import Verbs
-from fairlane.verbs.methods.conversions import fields_of, policy_of, throttle_values
+from fairlane.verbs.methods.conversions import fields_of, given_fields, throttle_values
 
 _EVERYTHING = DeadLetterFilter()
 
@@ -47,7 +47,25 @@ class AdminVerbs(Verbs):
         Raises:
             QueueExists, InvalidArgument, HookInvalid: it was not created.
         """
-        self.call(queues.CreateQueue(queue=queue, policy=policy_of(policy), group=group), by=by)
+        self.call(queues.CreateQueue(queue=queue, policy=given_fields(policy), group=group), by=by)
+
+    def ensure_queue(
+        self,
+        queue: str,
+        policy: QueuePolicy | Mapping[str, object] | None = None,
+        *,
+        group: str | None = None,
+        by: str | None = None,
+    ) -> queues.EnsuredQueue:
+        """Create a queue if it does not exist. A queue that exists keeps its policy, so operators' changes last.
+
+        The answer has the queue's policy, whether it was created, and which of the given fields differ from it. Safe to
+        call at every start, from many processes at once.
+
+        Raises:
+            InvalidArgument, HookInvalid: a field is not valid, and nothing was created.
+        """
+        return self.call(queues.EnsureQueue(queue=queue, policy=given_fields(policy), group=group), by=by)
 
     def update_queue(self, queue: str, policy: QueuePolicy | Mapping[str, object], *, by: str | None = None) -> None:
         """Change the policy of a queue while it is in use: as a whole, or only the fields of a mapping.

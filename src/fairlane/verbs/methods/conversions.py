@@ -130,16 +130,21 @@ def messages_of(messages: Sequence[NewMessage]) -> list[NewMessage]:
     return messages if isinstance(messages, list) else list(messages)
 
 
-def policy_of(policy: QueuePolicy | Mapping[str, object] | None) -> QueuePolicy:
-    """Return a complete policy.
+def given_fields(policy: QueuePolicy | Mapping[str, object] | None) -> dict[str, Any]:
+    """Return the fields of a new policy that are given: those of a mapping, or those of a policy without its defaults.
 
     Raises:
-        InvalidArgument: it is not valid.
+        InvalidArgument: a field is not valid.
     """
+    fields = fields_of(policy)
     try:
-        return policy_from(fields_of(policy))
+        complete = policy_from(fields)
     except (TypeError, ValueError) as error:
         raise InvalidArgument(str(error)) from error
+    if not isinstance(policy, QueuePolicy):
+        return fields
+    default = QueuePolicy()
+    return {name: value for name, value in fields.items() if getattr(complete, name) != getattr(default, name)}
 
 
 def fields_of(policy: QueuePolicy | Mapping[str, object] | None) -> dict[str, Any]:
