@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias, cast
 
+from fairlane.broker.auto_create import still_missing
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.hook_calls import Enquiry
 from fairlane.broker.requests import Call
@@ -14,13 +15,14 @@ from fairlane.broker.waiting.script_lines import CHANGES, HookedRequest, ScriptW
 from fairlane.core.commands import DeleteEmptyQueue, Given
 from fairlane.core.ledger import Ledger
 from fairlane.errors import FairlaneError, HookInvalid, InvalidArgument, QueueNotFound
-from fairlane.model.names import dlq_of
+from fairlane.model.names import dlq_of, new_queue_name_fault
 from fairlane.model.policy import QueuePolicy, policy_from
 from fairlane.model.views import HookTrial
 from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion, Hooks
 from fairlane.verbs.config import TryHook
 from fairlane.verbs.leases import Forward, Nack
 from fairlane.verbs.queues import CreateQueue, DeleteQueue, EnsuredQueue, EnsureQueue, UpdateQueue
+from fairlane.verbs.templates import base_fields
 
 _log = logging.getLogger("fairlane.broker")
 _SAMPLE_ID = "0" * 16
@@ -100,6 +102,8 @@ def _about_failures(executor: Executor, request: Nack) -> list[Enquiry]:
 
 def _take_forward(executor: Executor, call: Call, request: Forward, cycle: Cycle) -> None:
     """Ask ``on_enqueue`` of each queue that messages go to."""
+    for queue in request.messages:
+        still_missing(executor, queue, cycle, call.by)
 
     def assemble(enquiries: Sequence[Enquiry]) -> Given:
         answered = {enquiry.queue: enquiry.given(call.given) for enquiry in enquiries}
@@ -170,13 +174,18 @@ class QueueChange(ScriptWork):
 def _policy_after(ledger: Ledger, request: QueueRequest) -> QueuePolicy | FairlaneError:
     """Return the policy that a queue would have with the fields of a request, or why that is not possible.
 
+    A new queue begins with the fields of its template.
     For a queue that exists, ``ensure_queue`` compares this with the policy that the queue keeps.
     """
+    if not isinstance(request, UpdateQueue) and (fault := new_queue_name_fault(request.queue)) is not None:
+        return InvalidArgument(fault)
     queue = None if isinstance(request, CreateQueue) else ledger.queues.get(request.queue)
     if queue is None and isinstance(request, UpdateQueue):
         return QueueNotFound(f"There is no queue {request.queue!r:.150}.")
     try:
-        return policy_from(dict(request.policy), base=None if queue is None else queue.policy)
+        if queue is None:
+            return policy_from(base_fields(ledger.templates, request.queue) | dict(request.policy))
+        return policy_from(dict(request.policy), base=queue.policy)
     except ValueError as error:
         return InvalidArgument(str(error))
 

@@ -27,6 +27,7 @@ Config keys:
   throttle_weight:QUEUE:NAME  weight of a queue in a throttle that queues share
   weight:QUEUE:KEY            weight of a fairness key
   cap:QUEUE:KEY               most messages of a fairness key in flight
+  queue_template:PATTERN      template of new queues; see fairlane queue template
   queue:QUEUE:NAME            value that the hooks of a queue read
   public:NAME                 value that the hooks of all queues read
   any other                   for your own use

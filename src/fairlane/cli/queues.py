@@ -141,6 +141,55 @@ def delete(broker: Broker, queue: str) -> Printed:
     return {"queue": queue, "deleted": True}, f'Deleted queue "{queue}".'
 
 
+@queue_command.group(name="template")
+def template_group() -> None:
+    """Set what new queues begin with, by the pattern of their names."""
+
+
+@template_group.command(name="set")
+@click.argument("pattern")
+@_SETTINGS
+@_POLICY
+@click.option("--auto-create", is_flag=True, help="Create a missing queue when a message is enqueued or leased there.")
+@click.option(
+    "--queues-max",
+    type=click.IntRange(min=1),
+    default=1_000,
+    show_default=True,
+    help="From how many queues on, of any name, it creates no more.",
+)
+@pass_session
+def set_template(
+    session: Session,
+    pattern: str,
+    *,
+    pairs: tuple[tuple[str, str], ...],
+    path: Path | None,
+    auto_create: bool,
+    queues_max: int,
+) -> None:
+    """Set the template of new queues. PATTERN is a name, a prefix followed by a star, or a star."""
+    fields = policy_fields(path, pairs)
+    with session.broker() as broker:
+        broker.set_queue_template(pattern, fields, auto_create=auto_create, queues_max=queues_max)
+    answer = {"pattern": pattern, "policy": fields, "auto_create": auto_create, "queues_max": queues_max}
+    session.answer(answer, f'Set the template of queues "{pattern}".')
+
+
+@broker_command(group=template_group, name="list")
+def list_templates(broker: Broker) -> Printed:
+    """Show all queue templates."""
+    found = broker.queue_templates()
+    return found, [tables.of_templates(found)]
+
+
+@broker_command(click.argument("pattern"), group=template_group, name="remove")
+def remove_template(broker: Broker, pattern: str) -> Printed:
+    """Remove a template. Queues that it created stay."""
+    broker.remove_queue_template(pattern)
+    return {"pattern": pattern, "removed": True}, f'Removed the template of queues "{pattern}".'
+
+
 def _in_group(session: Session, group: str | None) -> dict[str, str]:
     if group is None:
         return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 
 import msgspec
@@ -15,6 +15,7 @@ from fairlane.model.policy import QueuePolicy
 from fairlane.model.shares import entitlements
 from fairlane.model.staging import SinkView
 from fairlane.model.views import KeyView, QueueView, ThrottleView
+from fairlane.verbs.templates import QueueTemplate
 
 _QUEUE_NUMBERS = frozenset({"waiting", "leased", "dead", "waiters", "size", "partitions"})
 _KEY_NUMBERS = frozenset({"share", "weight", "waiting", "leased", "cap", "wait p99"})
@@ -40,6 +41,19 @@ def of_queues(views: Sequence[QueueView]) -> Table:
     columns = ["queue", "waiting", "leased", "dead", "size", "oldest", "waiters", "state"]
     columns += ["partitions"] if is_split else []
     return Table(columns, rows, numbers=_QUEUE_NUMBERS)
+
+
+def of_templates(templates: Mapping[str, QueueTemplate]) -> Table:
+    """Return a table of queue templates."""
+    rows = [
+        [
+            pattern,
+            f"up to {template.queues_max} queues" if template.auto_create else "no",
+            ", ".join(f"{name}={str(value)[:40]}" for name, value in sorted(template.policy.items())) or "-",
+        ]
+        for pattern, template in sorted(templates.items())
+    ]
+    return Table(["pattern", "auto-create", "policy"], rows)
 
 
 def of_queue(view: QueueView) -> list[Table]:

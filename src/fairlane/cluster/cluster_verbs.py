@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -29,18 +29,18 @@ from fairlane.verbs.config import PRIVATE_PREFIX, ConfigValues, ListConfig, List
 from fairlane.verbs.dead_letters import GetRedrive, ListRedrives, Redrive, RedriveList, StopRedrive
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.queues import CreateQueue, DeleteQueue, EnsureQueue, ListQueues, QueueList, UpdateQueue
+from fairlane.verbs.templates import base_fields, templates_in
 from fairlane.verbs.verb import Done
 from fairlane.wire.spread import for_partition
 
 _DONE: Final = Done()
+Creation: TypeAlias = CreateQueue | EnsureQueue
 
 
 # --------------------------------------------------------------------------------------------------------------- queues
 
 
-async def _create_queue(
-    gateway: ClusterGateway, request: CreateQueue | EnsureQueue, caller: Caller, context: CallContext
-) -> Answer:
+async def _create_queue(gateway: ClusterGateway, request: Creation, caller: Caller, context: CallContext) -> Answer:
     """Put a queue on the board first, and then create it at its owner."""
     require(new_queue_name_fault(request.queue))
     if not context.is_forwarded:
@@ -50,8 +50,15 @@ async def _create_queue(
             await _check_split(gateway, request.queue)
         await gateway.member.changes.list_queue(request.queue, group=request.group)
         gateway.member.note()
+        request = _with_template(gateway, request)
     asking = msgspec.structs.replace(context, follows=False)  # a client that creates a queue can't know its owner yet
     return await gateway.router.at(request.queue, request, caller, asking, patience_s=OPENING_S)
+
+
+def _with_template(gateway: ClusterGateway, request: Creation) -> Creation:
+    """Return a request with the fields of its template, which the group of a new queue may not know yet."""
+    base = base_fields(templates_in(gateway.member.board.view.config), request.queue)
+    return msgspec.structs.replace(request, policy=base | dict(request.policy))
 
 
 async def _ensure_queue(gateway: ClusterGateway, request: EnsureQueue, caller: Caller, context: CallContext) -> Answer:
@@ -61,7 +68,8 @@ async def _ensure_queue(gateway: ClusterGateway, request: EnsureQueue, caller: C
     await gateway.member.refresh()
     split = gateway.split_of(request.queue)
     if split is not None and gateway.groups.location_of(request.queue) is not None:
-        return await gateway.whole(request.queue, split, caller, context).ask(for_partition(request, 0))
+        whole = gateway.whole(request.queue, split, caller, context)
+        return cast("Answer", await whole.ask(for_partition(request, 0)))
     return await _create_queue(gateway, request, caller, context)
 
 
@@ -127,7 +135,9 @@ async def _forward(gateway: ClusterGateway, request: Forward, caller: Caller, co
     for target in request.messages:
         if (split := gateway.split_of(target)) is not None:
             raise split_into(target, split)
-    groups = {queue: await _group_of(gateway, queue) for queue in (request.queue, *request.messages)}
+    groups = {request.queue: await _group_of(gateway, request.queue)}
+    for queue in request.messages:
+        groups[queue] = await _group_of_target(gateway, queue, groups[request.queue])
     for queue, group in groups.items():
         if group != groups[request.queue]:
             raise QueuesApart(
@@ -136,6 +146,16 @@ async def _forward(gateway: ClusterGateway, request: Forward, caller: Caller, co
     messages = {served_name(queue): news for queue, news in request.messages.items()}
     named = msgspec.structs.replace(request, messages=messages)
     return await gateway.router.at(request.queue, named, caller, context)
+
+
+async def _group_of_target(gateway: ClusterGateway, queue: str, group: str) -> str:
+    """Return the group of a queue that messages are forwarded to. A queue that its template creates joins ``group``."""
+    try:
+        return await _group_of(gateway, queue)
+    except QueueNotFound:
+        if not await gateway.list_missing(queue, group=group):
+            raise
+        return await _group_of(gateway, queue)
 
 
 async def _group_of(gateway: ClusterGateway, queue: str) -> str:

@@ -24,6 +24,7 @@ from fairlane.model.names import DLQ_SUFFIX
 from fairlane.model.partitions import NUMBER_BITS
 from fairlane.model.policy import QueuePolicy
 from fairlane.scheduler.item import Item, Priority
+from fairlane.verbs.templates import Templates
 
 PRIORITIES = (Priority.HIGH, Priority.NORMAL, Priority.LOW)
 _NORMAL = Priority.NORMAL
@@ -279,6 +280,7 @@ class Ledger:
 
     Attributes:
         limits: what holds for all queues together.
+        templates: the queue templates among the config values, by pattern.
         temporary: the config values that expire, by config key.
         config_due_ms: when the first of them does.
         base: the sequence of the record that recovery begins with.
@@ -302,6 +304,7 @@ class Ledger:
         self.at_ms = 0
         self.queues: dict[str, Queue] = {}
         self.config: dict[str, str] = {}
+        self.templates: Templates = {}
         self.temporary: dict[str, TemporaryImage] = {}
         self.config_due_ms = NEVER_MS
         self.readers: dict[str, ReaderImage] = {}

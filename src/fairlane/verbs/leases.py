@@ -28,6 +28,7 @@ class LeasedMessages(Shape, frozen=True, kw_only=True):
     spread="any",
     is_followed=True,
     is_new_work=True,
+    may_create=True,
     service="Broker",
     command="lease",
 )

@@ -35,6 +35,7 @@ class EnqueueResults(Shape, frozen=True, kw_only=True):
     spread="by_key",
     is_followed=True,
     is_new_work=True,
+    may_create=True,
     service="Broker",
     command="enqueue",
 )

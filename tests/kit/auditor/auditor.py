@@ -171,6 +171,12 @@ class Auditor:
         if isinstance(outcome, QueueNotFound) and not self.books.is_new(queue):
             violated(f"queue {queue} was not found; it is there")
 
+    def told_not_created(self, queue: str, outcome: Outcome) -> None:
+        """Check that a request that creates missing queues was not refused although a template creates this one."""
+        is_refused = isinstance(outcome, QueueNotFound) and outcome.cause.startswith("There is no queue")
+        if is_refused and self.books.is_auto_created(queue):
+            violated(f"queue {queue} was not found; its template creates it")
+
     # ---------------------------------------------------------------------------------------------------- the broker
 
     def check_ledger(self, ledger: Ledger, now_ms: int) -> None:

@@ -6,6 +6,7 @@ leased one can be acknowledged. Rules that apply at delivery are in ``auditor.ru
 
 from __future__ import annotations
 
+import json
 import struct
 from collections import Counter
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from fairlane.model.policy import QueuePolicy
 
 Path = tuple[str, ...]
 ERRORS_KEPT = 10
+_TEMPLATE = "queue_template:"
 
 
 class Violation(AssertionError):
@@ -197,6 +199,8 @@ class Books:
 
     queues: dict[str, QueueBook] = field(default_factory=dict)
     config: dict[str, str] = field(default_factory=dict)
+    config_at: dict[str, int] = field(default_factory=dict)
+    """The position at which a config value was last set."""
     temporary: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     readers: dict[str, tuple[int, int]] = field(default_factory=dict)
     births: dict[int, Birth] = field(default_factory=dict)
@@ -241,6 +245,16 @@ class Books:
         """Return whether a queue is missing, or may have been a moment ago because the latest commit created it."""
         book = self.queues.get(queue)
         return book is None or book.made_at >= self.commit_first
+
+    def is_auto_created(self, queue: str) -> bool:
+        """Return whether a template that is older than the latest commit creates a queue, without a limit."""
+        for pattern in (queue, *(queue[:length] + "*" for length in range(len(queue), -1, -1))):
+            if self.config_at.get(_TEMPLATE + pattern, 0) >= self.commit_first:
+                return False  # it may have been another a moment ago
+            if (value := self.config.get(_TEMPLATE + pattern)) is not None:
+                template = json.loads(value)
+                return "auto_create" in template and "queues_max" not in template and not queue.endswith(".dlq")
+        return False
 
     def wanted_bodies(self) -> set[int]:
         """Return the numbers of the bodies that messages or states refer to."""

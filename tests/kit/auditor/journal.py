@@ -116,6 +116,7 @@ class JournalAuditor(MessageRecords):
             self._books.config.pop(record.key, None)
         else:
             self._books.config[record.key] = record.value
+        self._books.config_at[record.key] = record.sequence
         self._rules.note_config(record.key, at_ms)
         self._note_expiry(record, before, at_ms)
 

@@ -102,6 +102,7 @@ class Clients:
                 return
             self.unclear.remove(unclear)
             auditor.told_missing(queue, outcome)
+            auditor.told_not_created(queue, outcome)
             auditor.told_enqueued(queue, messages, outcome)
             if isinstance(outcome, list) and not all(isinstance(outcome[row], FairlaneError) for row in bad):
                 violated(f"an unsound message was answered {outcome}")
@@ -162,6 +163,7 @@ class Clients:
 
         def judge(outcome: Any) -> None:
             auditor.told_missing(queue, outcome)
+            auditor.told_not_created(queue, outcome)
             if isinstance(outcome, list):
                 if len(outcome) > count:
                     violated(f"{len(outcome)} were delivered to one who asked for {count}")
@@ -234,6 +236,7 @@ class Clients:
 
         def judge(outcome: Any) -> None:
             world.auditor.told_missing(queue, outcome)
+            world.auditor.told_not_created(queue, outcome)
             if outcome is None:
                 self.consumers.append(consumer)
                 self.given[id(consumer)] = got

@@ -18,6 +18,16 @@ TENANTS = 12
 _KEY_SOURCES = (None, None, "header:tenant", "team-{tenant}", ("header:tenant", "header:device"))
 
 
+TEMPLATES = (
+    '{"auto_create": true}',
+    f'{{"auto_create": true, "policy": {{"max_attempts": 2, "on_enqueue": "{ON_ENQUEUE}"}}}}',
+    '{"auto_create": true, "queues_max": 2}',
+    '{"policy": {"quantum": 3}}',
+    None,
+)
+"""Templates of new queues, and None to remove one."""
+
+
 class Workload:
     """Draws requests. Equal generators draw equal requests."""
 
@@ -184,5 +194,6 @@ class Workload:
             (f"weight:{queue}:{self.one_of(tenant, tenant + '/app')}", ("1", "3", "10", None)),
             (f"cap:{queue}:{self.one_of(tenant, tenant + '/app', tenant + '/app/ios')}", ("0", "1", "2", None)),
             (f"note:{tenant}", ("x", "y", None)),
+            (f"queue_template:{self.one_of(queue, queue[0] + '*', '*')}", TEMPLATES),
         )
         return key, self.chance.choice(values)

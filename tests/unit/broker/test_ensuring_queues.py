@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fairlane.errors import HookInvalid, InvalidArgument
@@ -51,8 +53,8 @@ def test_only_the_given_fields_are_compared() -> None:
     assert broker.ensure_queue("q", {"max_attempts": 5}).differing == ["max_attempts"]
 
 
-@pytest.mark.parametrize("name", ["", "no spaces", "q.dlq", "q~1", "x" * 126])
-def test_a_name_that_no_queue_can_have_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["", "no spaces", "q.dlq", "q~1", "x" * 126, ["q"], 7])
+def test_a_name_that_no_queue_can_have_is_refused(name: Any) -> None:
     """Also that of a dead-letter queue that exists, which comes with its queue."""
     broker = broker_with()
     with pytest.raises(InvalidArgument):

@@ -325,8 +325,8 @@ def test_many_trials_and_changes_of_scripts_share_the_time_of_a_cycle() -> None:
     broker = SteppedBroker(hooks=SlowToCompile())
     broker.create_queue("q")
     trials = [broker.start(TryHook(queue="q", hook="on_enqueue", script="")) for _ in range(20)]
-    policy = {"on_enqueue": ON_ENQUEUE}
-    created = [broker.start(CreateQueue(queue=f"q{number}", policy=policy)) for number in range(20)]
+    requests = [CreateQueue(queue=f"q{number}", policy={"on_enqueue": ON_ENQUEUE}) for number in range(20)]
+    created = [broker.start(request) for request in requests]
     enqueued = start(broker, "q19", [b"x"])
     broker.cycle()
     assert sum(each.done() for each in trials) + sum(each.done() for each in created) == 5

@@ -11,6 +11,7 @@ import pytest
 
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.frontends.threads import Broker
+from fairlane.errors import QueueNotFound
 from fairlane.model.message import NewMessage
 from tests.unit.broker.brokers import LONG_S, Background, MoodyStore, engine_on, run, store_of
 
@@ -194,3 +195,14 @@ def test_a_lease_that_times_out_from_outside_loses_nothing() -> None:
             assert set(seen) == sent
 
     run(main())
+
+
+def test_a_stream_creates_the_queue_of_a_template() -> None:
+    """A consumer that attaches before the first producer gets what is enqueued later."""
+    with Broker(engine_on(store_of("memory", Path()))) as broker:
+        broker.set_queue_template("jobs.*", auto_create=True)
+        with broker.consume("jobs.mail", credit=5) as stream:
+            broker.enqueue("jobs.mail", b"x")
+            assert next(stream).payload == b"x"
+        with pytest.raises(QueueNotFound), broker.consume("other") as stream:
+            next(stream)

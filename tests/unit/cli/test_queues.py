@@ -197,3 +197,20 @@ def test_a_queue_is_ensured(shell: Shell) -> None:
     answer = shell.ok("-o", "json", "queue", "ensure", "mail", "--set", "quantum=2").json
     assert answer == {"queue": "mail", "created": False, "differing": ["quantum"]}
     assert shell.broker.queue("mail").policy.max_attempts == 3
+
+
+def test_templates_are_set_listed_and_removed(shell: Shell) -> None:
+    """A template creates queues with its policy until it is removed."""
+    assert shell.run("enqueue", "jobs.a", "hello").code != 0
+    options = ("--auto-create", "--set", "max_attempts=2", "--queues-max", "7")
+    assert shell.ok("queue", "template", "set", "jobs.*", *options).out == 'Set the template of queues "jobs.*".\n'
+    shell.ok("enqueue", "jobs.a", "hello")
+    assert shell.broker.queue("jobs.a").policy.max_attempts == 2
+    listed = shell.ok("queue", "template", "list").out
+    assert "jobs.*" in listed
+    assert "up to 7 queues" in listed
+    assert "max_attempts=2" in listed
+    found = shell.ok("-o", "json", "queue", "template", "list").json
+    assert found == {"jobs.*": {"policy": {"max_attempts": 2}, "auto_create": True, "queues_max": 7}}
+    shell.ok("queue", "template", "remove", "jobs.*")
+    assert shell.run("enqueue", "jobs.b", "hello").code != 0

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from fairlane.broker.auto_create import still_missing
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Attach, AttachedConsumer, HandOut, Waiter
 from fairlane.broker.settings import Settings
@@ -78,8 +79,9 @@ class WaitingConsumers:
 
     def admit(self, executor: Executor, waiter: Waiter, cycle: Cycle) -> None:
         """Add a waiter to the line of its queue, or refuse it."""
-        if waiter.queue not in executor.ledger.queues:
-            cycle.answer(waiter.reply, QueueNotFound(f"There is no queue {waiter.queue!r:.150}."))
+        queues = executor.ledger.queues
+        if waiter.queue not in queues and (absent := still_missing(executor, waiter.queue, cycle)) is not None:
+            cycle.answer(waiter.reply, absent)
         elif waiter.wait_ms and self._waiting >= self._waiters_max and (refusal := self._refusal()) is not None:
             cycle.answer(waiter.reply, refusal)
         else:
@@ -101,8 +103,8 @@ class WaitingConsumers:
             take_back(executor, consumer.queue, self.detach(consumer), freed, unseen, cycle, asked.reply)
         elif asked.reply.done():
             return  # the caller is gone, so nothing would ever detach it
-        elif consumer.queue not in executor.ledger.queues:
-            cycle.answer(asked.reply, QueueNotFound(f"There is no queue {consumer.queue!r:.150}."))
+        elif (absent := still_missing(executor, consumer.queue, cycle)) is not None:
+            cycle.answer(asked.reply, absent)
         elif (refusal := self._refusal()) is not None:
             cycle.answer(asked.reply, refusal)
         else:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from fairlane.broker.auto_create import still_missing
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Call
 from fairlane.broker.waiting.script_lines import take_new_messages
@@ -74,6 +75,11 @@ class WaitingEnqueues:
         """Decide an enqueue, now or when the queue's script has answered."""
         request = cast("Enqueue", call.request)
         queue = executor.ledger.queues.get(request.queue)
+        if queue is None and ("on_enqueue", request.queue) not in executor.script_lines.lines:
+            if (absent := still_missing(executor, request.queue, cycle, call.by)) is not None:
+                cycle.answer(call.reply, absent)
+                return
+            queue = executor.ledger.queues[request.queue]
         is_asked = queue is not None and queue.policy.on_enqueue is not None
         if (is_asked or executor.script_lines.lines) and take_new_messages(executor, call, self.decide, cycle):
             return

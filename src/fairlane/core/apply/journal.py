@@ -10,6 +10,7 @@ from fairlane.core.ledger import PRIORITIES, ChunkHome, DedupHome, Ledger, Messa
 from fairlane.core.pauses import PauseLog
 from fairlane.journal import records
 from fairlane.model.message import NEVER_MS
+from fairlane.verbs.templates import templates_in
 
 
 def reader_set(ledger: Ledger, record: records.ReaderSet, _at_ms: int) -> list[Message]:
@@ -138,6 +139,7 @@ def baseline(ledger: Ledger, record: records.Baseline, _at_ms: int) -> list[Mess
             recount_keys(queue)
     ledger.config.clear()  # in place: the schedule reads it too
     ledger.config.update(record.config)
+    ledger.templates = templates_in(ledger.config)
     ledger.temporary = {image.key: image for image in record.temporary}
     ledger.config_due_ms = min((image.expires_ms for image in record.temporary), default=NEVER_MS)
     ledger.readers = {reader.name: reader for reader in record.readers}

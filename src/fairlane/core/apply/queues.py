@@ -8,6 +8,7 @@ from fairlane.core.apply.staging import unstage
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.journal.records import ConfigSet, QueuePaused, QueueRemoved, QueueSet, Removed, TemporaryImage
 from fairlane.model.message import NEVER_MS
+from fairlane.verbs.templates import TEMPLATE_PREFIX, note_template
 
 
 def queue_set(ledger: Ledger, record: QueueSet, at_ms: int) -> list[Message]:
@@ -52,6 +53,8 @@ def config_set(ledger: Ledger, record: ConfigSet, _at_ms: int) -> list[Message]:
         ledger.config.pop(record.key, None)
     else:
         ledger.config[record.key] = record.value
+    if record.key.startswith(TEMPLATE_PREFIX):
+        note_template(ledger.templates, record.key, record.value)
     return []
 
 

@@ -19,6 +19,7 @@ from fairlane.errors import InvalidArgument
 from fairlane.journal.records import AnyRecord, ConfigSet
 from fairlane.model import limits
 from fairlane.verbs.config import SetConfig
+from fairlane.verbs.templates import TEMPLATE_PREFIX, template_fault
 from fairlane.verbs.verb import Done
 
 THROTTLE_PREFIX = "throttle:"
@@ -92,6 +93,8 @@ def value_fault(key: str, value: object) -> str | None:
         return f"A config value is a text of at most {limits.CONFIG_VALUE_LENGTH_MAX} characters."
     if key.startswith(THROTTLE_PREFIX):
         return _throttle_fault(key, value)
+    if key.startswith(TEMPLATE_PREFIX):
+        return template_fault(key, value)
     for prefix, least, most in _WHOLE_SETTINGS:
         if key.startswith(prefix):
             return _whole_setting_fault(key, value, least=least, most=most)
