@@ -97,7 +97,7 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
                     tls=tls,
                     frame_bytes_max=frame_bytes_max,
                     follows=True,
-                    on_late=self._on_late,
+                    on_late=self.give_back,
                 ),
                 retries=self.retries,
             )
@@ -188,6 +188,10 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
 
         acks.add(queue, receipt).add_done_callback(done)
 
+    def give_back(self, deliveries: list[Delivery]) -> None:
+        """Return messages that no handler has seen, without waiting for the answer and without a failure."""
+        self._calls.give_back(deliveries)
+
     async def flush(self) -> list[tuple[str, FairlaneError]]:
         """Wait for all acknowledgements so far, and return the ids and errors of each ``ack_soon`` that failed.
 
@@ -238,9 +242,6 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
 
     def _forwarded(self, messages: list[NewMessage]) -> list[NewMessage]:
         return list(traced(messages))
-
-    def _on_late(self, deliveries: list[Delivery]) -> None:
-        self._calls.give_back(deliveries)
 
     async def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
         _, enqueues = self._batchers()

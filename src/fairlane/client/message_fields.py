@@ -57,6 +57,11 @@ class MessageFields:
         return self.delivery.enqueued_ms
 
     @property
+    def deadline_ms(self) -> int | None:
+        """The instant after which the message should not be started, by the broker's clock; None for never."""
+        return self.delivery.deadline_ms
+
+    @property
     def correlation_id(self) -> str:
         """The correlation id, which stays the same through retries and dead letters."""
         return self.delivery.correlation_id

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, Self
 
 from fairlane.client.message_aio import AsyncMessage, AsyncSettling
+from fairlane.client.prefetched import Prefetched
 from fairlane.client.retries import LEASES_STAY, Retries, is_passing, pause_s
 from fairlane.client.transport import Channel, Transport
 from fairlane.errors import Closed, Disconnected, FairlaneError, QueueSplit
@@ -30,6 +30,9 @@ class AsyncStreaming(AsyncSettling, Protocol):
     ) -> list[FairlaneError | None]:
         """Return messages to the queue."""
 
+    def give_back(self, deliveries: list[Delivery]) -> None:
+        """Return messages that no handler has seen, without waiting for the answer."""
+
     async def drained(self) -> None:
         """Wait until pending acknowledgements are answered."""
 
@@ -40,13 +43,14 @@ class AsyncStream:
     The credit limits how many messages are in the stream, or delivered and not yet settled or expired. At the end of
     the block unsettled messages are returned: those that were never delivered are deferred, the others count a failed
     attempt. If the connection is lost, the server takes the stream's messages back, and the stream reopens. If the
-    queue moves to another node of a cluster, the stream reopens there, and its messages stay leased.
+    queue moves to another node of a cluster, the stream reopens there, and its messages stay leased. A message whose
+    deadline passes in the stream is returned instead of delivered, and expires in its queue.
     """
 
     def __init__(self, client: AsyncStreaming, request: Consume) -> None:
         self._client = client
         self._request = request
-        self._ready: deque[Delivery] = deque()
+        self._ready = Prefetched()
         self._arrived = asyncio.Event()
         self._channel: Channel | None = None
         self._opening = asyncio.Lock()
@@ -66,9 +70,13 @@ class AsyncStream:
         return self
 
     async def __anext__(self) -> AsyncMessage:
-        while not self._ready:
-            await self._wait()
-        return AsyncMessage(self._ready.popleft(), self._client)
+        while True:
+            while not self._ready:
+                await self._wait()
+            delivery, is_late = self._ready.take()
+            if not is_late:
+                return AsyncMessage(delivery, self._client)
+            self.give_back([delivery])
 
     @property
     def is_interrupted(self) -> bool:
@@ -85,16 +93,18 @@ class AsyncStream:
             if self._channel is None and not self._is_closed and not self.is_interrupted:
                 self._channel = await self._client.transport.open(self._request, self)
 
-    async def take(self) -> list[Delivery]:
-        """Return the messages that have arrived, waiting for the first one; an empty list if the stream is closed."""
+    async def take(self) -> Prefetched:
+        """Return the messages that have arrived, waiting for the first one; none if the stream is closed."""
         while not self._ready:
             try:
                 await self._wait()
             except StopAsyncIteration:
-                return []
-        taken = list(self._ready)
-        self._ready.clear()
-        return taken
+                break
+        return self._ready.take_all()
+
+    def give_back(self, deliveries: list[Delivery]) -> None:
+        """Return messages whose deadlines have passed before user code saw them."""
+        self._client.give_back(deliveries)
 
     async def close(self, *, unseen: Sequence[Delivery] = ()) -> None:
         """End the stream. ``unseen`` are messages that were taken from it but not delivered to a handler."""
@@ -107,8 +117,7 @@ class AsyncStream:
             with suppress(asyncio.CancelledError):
                 await self._reopening
         await self._client.drained()
-        unseen = (*unseen, *self._ready)
-        self._ready.clear()
+        unseen = (*unseen, *self._ready.withdraw())
         if self._channel is not None:
             with suppress(Disconnected, Closed):  # the server has already taken them back
                 await self._channel.stop(unseen)
@@ -122,7 +131,7 @@ class AsyncStream:
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         """Accept leased messages; see ``Sink``."""
-        self._ready.extend(deliveries)
+        self._ready.add(deliveries)
         self._arrived.set()
 
     def ended(self, error: FairlaneError) -> None:
@@ -138,18 +147,14 @@ class AsyncStream:
 
     def withdraw(self, matches: Callable[[str], bool]) -> list[Delivery]:
         """Remove messages that have not been delivered yet; see ``Sink``."""
-        withdrawn = [delivery for delivery in self._ready if matches(delivery.id)]
-        if withdrawn:
-            self._ready = deque(delivery for delivery in self._ready if not matches(delivery.id))
-        return withdrawn
+        return self._ready.withdraw(matches)
 
     async def _reopen(self, error: FairlaneError) -> None:
         self._channel = None
         unseen: tuple[Delivery, ...] = ()
         self._is_moved = self._is_moved or isinstance(error, LEASES_STAY)
         if not isinstance(error, LEASES_STAY):
-            unseen = tuple(self._ready)
-            self._ready.clear()
+            unseen = tuple(self._ready.withdraw())
         if unseen and not isinstance(error, Disconnected):
             with suppress(FairlaneError):  # a server that shuts down still accepts returned and acknowledged messages
                 await self._client.nack_many(self._request.queue, unseen, intent="defer")

@@ -117,6 +117,9 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         state_etag: the version of the state; None if there is no state.
         errors: the latest failed attempts.
         dead: its origin, if it was leased from a dead-letter queue.
+        deadline_ms: the instant after which its handler should not start, by the broker's clock; None for never.
+        time_left_ms: how long that was from now when the broker handed the message over. Count it from the receipt:
+            the clocks of broker and consumer may differ. None under a claim.
     """
 
     id: str
@@ -136,6 +139,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state_etag: str | None = None
     errors: tuple[FailedAttempt, ...] = ()
     dead: DeadLetterOrigin | None = None
+    deadline_ms: int | None = None
+    time_left_ms: int | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):

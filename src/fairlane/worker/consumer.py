@@ -124,8 +124,8 @@ class Consumer:
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         """Accept leased messages; see ``Sink``."""
-        kind, client, due_s = self._kind, self._client, self._keeper.due_s()
-        messages = [kind(delivery, client, due_s) for delivery in deliveries]
+        kind, client, now_s, due_s = self._kind, self._client, self._loop.time(), self._keeper.due_s()
+        messages = [kind(delivery, client, now_s=now_s, due_s=due_s) for delivery in deliveries]
         self._keeper.add(messages)
         self._runners.offer(messages)
         self._waits_s = self._restarts.waits_s()

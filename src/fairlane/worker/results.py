@@ -46,8 +46,14 @@ class Defer:
     delay_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Return a message whose deadline passed before its handler started. It expires in its queue, without a failure."""
+
+
 HandlerResult: TypeAlias = Acknowledge | Retry | DeadLetter | ForwardTo | Defer
 ACK = Acknowledge()
+EXPIRED = Expired()
 KINDS = (Acknowledge, Retry, DeadLetter, ForwardTo, Defer)
 
 
@@ -61,6 +67,7 @@ class Counters:
         retried: messages returned as failed.
         dead: messages moved to the dead letters.
         deferred: messages returned without a failure.
+        expired: messages whose deadline passed before their handler started; they were returned.
         lost: messages whose lease ended before they were settled; they are delivered again.
         in_flight: messages whose handler is running now.
     """
@@ -72,6 +79,7 @@ class Counters:
     deferred: int = 0
     lost: int = 0
     in_flight: int = 0
+    expired: int = 0
 
     def __add__(self, other: Self) -> Counters:
         return Counters(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))

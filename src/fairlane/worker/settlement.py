@@ -17,12 +17,17 @@ from fairlane.errors import Closed, FairlaneError, LeaseMismatch, MessageNotFoun
 from fairlane.model.limits import ERROR_LENGTH_MAX
 from fairlane.verbs.leases import NackIntent
 from fairlane.worker.message import SETTLING, WorkMessage
-from fairlane.worker.results import Acknowledge, Counters, DeadLetter, Defer, ForwardTo, HandlerResult, Retry
+from fairlane.worker.results import Acknowledge, Counters, DeadLetter, Defer, Expired, ForwardTo, HandlerResult, Retry
 
 Ask: TypeAlias = Callable[[Sequence[WorkMessage]], Awaitable[Sequence[FairlaneError | None]]]
-NackResult: TypeAlias = Retry | DeadLetter | Defer
-_COUNTERS: Final[dict[type[NackResult], str]] = {Retry: "retried", DeadLetter: "dead", Defer: "deferred"}
-_INTENTS: Final[dict[type[NackResult], NackIntent]] = {Retry: "failure", DeadLetter: "dead", Defer: "defer"}
+NackResult: TypeAlias = Retry | DeadLetter | Defer | Expired
+_INTENTS: Final[dict[type[NackResult], tuple[NackIntent, str]]] = {
+    Retry: ("failure", "retried"),
+    DeadLetter: ("dead", "dead"),
+    Defer: ("defer", "deferred"),
+    Expired: ("defer", "expired"),  # the broker's clock decides: a deferred message that is too late expires
+}
+"""What each result asks of the broker, and the counter for it."""
 GONE: Final = (LeaseMismatch, MessageNotFound, QueueNotFound, Closed)
 _log = logging.getLogger("fairlane.worker")
 
@@ -44,7 +49,7 @@ class Settler:
         self._is_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def settle(self, message: WorkMessage, result: HandlerResult) -> None:
+    def settle(self, message: WorkMessage, result: HandlerResult | Expired) -> None:
         """Settle a message with a result, unless it is already settled or lost."""
         if message.phase == SETTLING:
             return
@@ -92,7 +97,7 @@ class Settler:
         if self._back:
             back, self._back = self._back, {}
             for result, messages in back.items():
-                self._start(self._send(messages, self._nack(result), _COUNTERS[type(result)]))
+                self._start(self._send(messages, self._nack(result), _INTENTS[type(result)][1]))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -104,9 +109,9 @@ class Settler:
         return await self._client.ack_many(self._queue, messages, costs=costs)
 
     def _nack(self, result: NackResult) -> Ask:
-        intent = _INTENTS[type(result)]
-        error = "" if isinstance(result, Defer) else result.error[:ERROR_LENGTH_MAX]
-        delay_ms = None if isinstance(result, DeadLetter) else result.delay_ms
+        intent, _ = _INTENTS[type(result)]
+        error = result.error[:ERROR_LENGTH_MAX] if isinstance(result, Retry | DeadLetter) else ""
+        delay_ms = result.delay_ms if isinstance(result, Retry | Defer) else None
 
         async def ask(messages: Sequence[WorkMessage]) -> Sequence[FairlaneError | None]:
             return await self._client.nack_many(self._queue, messages, error=error, intent=intent, delay_ms=delay_ms)

@@ -89,15 +89,19 @@ class Auditor:
             *(message.payload, dict(message.headers), entry.path, entry.attempts, entry.expires_ms, entry.enqueued_ms),
             *(message.correlation_id or delivery.id, entry.cost, PRIORITY_NAMES[entry.priority], entry.failures),
             *(state if with_state else None, None if entry.state is None else id_of(entry.state), entry.dead_reason),
+            entry.deadline_ms,
         )
         got = (
             *(delivery.payload, delivery.headers, path_of(delivery.fairness_key), delivery.attempt),
             *(delivery.expires_ms, delivery.enqueued_ms, delivery.correlation_id, delivery.cost, delivery.priority),
             *(delivery.failures, delivery.state, delivery.state_etag),
             None if delivery.dead is None else delivery.dead.reason,
+            delivery.deadline_ms,
         )
         if got != expected:
             violated(f"delivered {got}, expected {expected}")
+        if (delivery.time_left_ms or 0) < 0:
+            violated(f"delivered {-(delivery.time_left_ms or 0)} ms after its deadline: {delivery}")
 
     def holds(self, delivery: Delivery, now_ms: int) -> bool:
         """Return whether a lease is still valid."""

@@ -206,6 +206,19 @@ class TransportContract:
 
         self.run(scenario)
 
+    def test_a_delivery_carries_its_deadline(self) -> None:
+        """A message with a deadline says when that is, and how much time was left at the hand-out."""
+
+        async def scenario(client: AsyncClient) -> None:
+            await client.enqueue("jobs", b"soon", deadline_ms=3_600_000)
+            await client.enqueue("jobs", b"whenever")
+            soon, whenever = await client.lease("jobs", 2)
+            check_same(soon.deadline_ms, soon.enqueued_ms + 3_600_000, "deadline")
+            check_same(soon.delivery.time_left_ms in range(3_000_000, 3_600_001), True, "time left is plausible")
+            check_same((whenever.deadline_ms, whenever.delivery.time_left_ms), (None, None), "no deadline")
+
+        self.run(scenario)
+
     def test_a_cancelled_lease_loses_nothing(self) -> None:
         """A message that arrives after a consumer gave up goes to the next consumer, without a failure."""
 

@@ -10,6 +10,7 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NotRequired, Self, TypedDict, Unpack
 
 from fairlane.broker.handlers.checks import check_taking
@@ -39,7 +40,8 @@ class ConsumerTerms(TypedDict):
 class DeliveryStream(ABC):
     """The consumer behind a stream, and the messages that have come and were not taken yet."""
 
-    def __init__(self, **terms: Unpack[ConsumerTerms]) -> None:
+    def __init__(self, now_ms: Callable[[], int], **terms: Unpack[ConsumerTerms]) -> None:
+        self._now_ms = now_ms
         check_taking(terms["credit"], 0, terms["visibility_ms"], terms["owner"])
         self._ready: deque[Delivery] = deque()
         self._is_entered = False
@@ -49,6 +51,10 @@ class DeliveryStream(ABC):
     @abstractmethod
     def _deliver(self, deliveries: list[Delivery]) -> None:
         """Take messages that were leased."""
+
+    def _is_late(self, delivery: Delivery) -> bool:
+        """Return whether a message has missed its deadline here. It is given back then, and expires in its queue."""
+        return delivery.deadline_ms is not None and delivery.deadline_ms < self._now_ms()
 
     def _enter(self) -> None:
         if self._is_entered:
@@ -60,7 +66,7 @@ class AsyncDeliveries(DeliveryStream):
     """A stream of leased messages, for one event loop."""
 
     def __init__(self, broker: AsyncBroker, **terms: Unpack[ConsumerTerms]) -> None:
-        super().__init__(**terms)
+        super().__init__(broker._engine.now_ms, **terms)
         self._broker = broker
         self._arrived = asyncio.Event()
 
@@ -99,19 +105,25 @@ class AsyncDeliveries(DeliveryStream):
     async def __anext__(self) -> Delivery:
         if not self._is_entered:
             raise InvalidArgument("A stream is entered with `async with` before it is iterated.")
-        while self._is_over or not self._ready:
-            if self._is_over or self._consumer.is_closed or self._broker.is_closed:
-                raise StopAsyncIteration
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self._ready.popleft()
+        while True:
+            while self._is_over or not self._ready:
+                if self._is_over or self._consumer.is_closed or self._broker.is_closed:
+                    raise StopAsyncIteration
+                self._arrived.clear()
+                await self._arrived.wait()
+            delivery = self._ready.popleft()
+            if not self._is_late(delivery):
+                return delivery
+            if self._consumer.room is not None:
+                self._consumer.room.remove(len(delivery.payload))
+            self._broker.give_back(delivery.queue, [delivery])
 
 
 class Deliveries(DeliveryStream):
     """A stream of leased messages. Several threads may iterate it."""
 
     def __init__(self, broker: Broker, **terms: Unpack[ConsumerTerms]) -> None:
-        super().__init__(**terms)
+        super().__init__(broker._engine.now_ms, **terms)
         self._broker = broker
         self._arrived = threading.Condition()
 
@@ -157,6 +169,12 @@ class Deliveries(DeliveryStream):
         """Return the next message; None when the stream is over or nothing came in time."""
         if not self._is_entered:
             raise InvalidArgument("A stream is entered with `with` before it is iterated.")
+        while (delivery := self._next(timeout_s)) is not None and self._is_late(delivery):
+            self._broker._engine.give_back(delivery.queue, [delivery])
+            self._broker._run()
+        return delivery
+
+    def _next(self, timeout_s: float | None) -> Delivery | None:
         with self._arrived:
             self._arrived.wait_for(lambda: bool(self._ready) or self._has_ended(), timeout_s)
             return self._ready.popleft() if self._ready and not self._is_over else None

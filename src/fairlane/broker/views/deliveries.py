@@ -14,7 +14,7 @@ from fairlane.broker.requests import AttachedConsumer, Call, HandOut, Waiter
 from fairlane.core.commands import Given
 from fairlane.core.ledger import Message
 from fairlane.errors import FairlaneError
-from fairlane.model.message import PRIORITY_NAMES, DeadLetterOrigin, Delivery
+from fairlane.model.message import PRIORITY_NAMES, DeadLetterOrigin, Delivery, Receipt
 from fairlane.model.names import id_of, ids_of
 from fairlane.scheduler.item import Priority
 from fairlane.verbs.leases import LeasedMessages, Nack
@@ -35,27 +35,30 @@ def deliver(executor: Executor, hand_out: HandOut) -> None:
         if taker.room is not None:
             taker.room.serve_passed_over()  # it was kept for a reader that is gone
         return
+    now_ms = executor.now_ms()
     try:
-        deliveries = deliveries_of(executor.bodies, hand_out)
+        deliveries = deliveries_of(executor.bodies, hand_out, now_ms)
     except FairlaneError as error:
-        deliveries = _readable(executor, hand_out)
+        deliveries = _readable(executor, hand_out, now_ms)
         if not deliveries:
             if isinstance(taker, Waiter):
                 taker.reply.set_exception(error)
             return
+    deliveries = _in_time(executor, deliveries)
     if isinstance(taker, AttachedConsumer):
-        taker.deliver(deliveries)
+        if deliveries:  # none would mean that no more will come
+            taker.deliver(deliveries)
     else:
         taker.reply.set_result(LeasedMessages(deliveries=deliveries))
 
 
-def _readable(executor: Executor, hand_out: HandOut) -> list[Delivery]:
+def _readable(executor: Executor, hand_out: HandOut, now_ms: int) -> list[Delivery]:
     """Return the deliveries whose bodies can be read. The others go back as failed attempts, or they would circle."""
     deliveries: list[Delivery] = []
     for token, message in enumerate(hand_out.messages, hand_out.token):
         single = HandOut(hand_out.taker, [message], token)
         try:
-            deliveries.extend(deliveries_of(executor.bodies, single))
+            deliveries.extend(deliveries_of(executor.bodies, single, now_ms))
         except FairlaneError as error:
             queue = hand_out.taker.queue
             request = Nack(queue=queue, receipts=single.receipts(), error=str(error))
@@ -63,17 +66,37 @@ def _readable(executor: Executor, hand_out: HandOut) -> list[Delivery]:
     return deliveries
 
 
-def deliveries_of(bodies: Bodies, hand_out: HandOut) -> list[Delivery]:
+def _in_time(executor: Executor, deliveries: list[Delivery]) -> list[Delivery]:
+    """Return the deliveries whose deadlines have not passed during the commit. The others go back, and expire there."""
+    late = [delivery for delivery in deliveries if delivery.time_left_ms is not None and delivery.time_left_ms < 0]
+    if not late:
+        return deliveries
+    receipts = [Receipt(delivery.id, delivery.token) for delivery in late]
+    executor.submit(Call(Nack(queue=late[0].queue, receipts=receipts, intent="defer", delay_ms=0)))
+    return [delivery for delivery in deliveries if delivery.time_left_ms is None or delivery.time_left_ms >= 0]
+
+
+def deliveries_of(bodies: Bodies, hand_out: HandOut, now_ms: int) -> list[Delivery]:
     """Return the deliveries of a hand-out, with payloads and if asked for with workflow state."""
     messages = hand_out.messages
     tokens = range(hand_out.token, hand_out.token + len(messages))
-    return delivered(bodies, hand_out.taker.queue, messages, tokens, with_state=hand_out.taker.with_state)
+    taker = hand_out.taker
+    return delivered(bodies, taker.queue, messages, tokens, with_state=taker.with_state, now_ms=now_ms)
 
 
 def delivered(
-    bodies: Bodies, queue: str, messages: Sequence[Message], tokens: Iterable[int], *, with_state: bool = False
+    bodies: Bodies,
+    queue: str,
+    messages: Sequence[Message],
+    tokens: Iterable[int],
+    *,
+    with_state: bool = False,
+    now_ms: int | None = None,
 ) -> list[Delivery]:
-    """Return messages of a queue, each leased under its token, as their holder gets them."""
+    """Return messages of a queue, each leased under its token, as their holder gets them.
+
+    With an instant, those with a deadline have the time that is left until then.
+    """
     ids = ids_of([message.number for message in messages])
     states = bodies.states(messages) if with_state else [None] * len(messages)
     deliveries = []
@@ -94,6 +117,8 @@ def delivered(
         )
         if message.after is not None or message.cost != 1 or message.priority is not Priority.NORMAL:
             delivery = _with_rarities(delivery, message, state)
+        if message.deadline_ms is not None:
+            delivery = _with_deadline(delivery, message.deadline_ms, now_ms)
         deliveries.append(delivery)
     return deliveries
 
@@ -111,6 +136,11 @@ def _with_rarities(delivery: Delivery, message: Message, state: bytes | None) ->
         errors=() if after is None else after.errors,
         dead=dead_letter_of(message),
     )
+
+
+def _with_deadline(delivery: Delivery, deadline_ms: int, now_ms: int | None) -> Delivery:
+    left_ms = None if now_ms is None else deadline_ms - now_ms
+    return msgspec.structs.replace(delivery, deadline_ms=deadline_ms, time_left_ms=left_ms)
 
 
 def dead_letter_of(message: Message) -> DeadLetterOrigin | None:

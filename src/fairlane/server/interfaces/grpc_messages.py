@@ -147,6 +147,10 @@ def _write_delivery(delivery: Delivery, part: Any) -> None:  # noqa: ANN401 - se
         part.state = delivery.state
     if delivery.state_etag is not None:
         part.state_etag = delivery.state_etag
+    if delivery.deadline_ms is not None:
+        part.deadline_ms = delivery.deadline_ms
+    if delivery.time_left_ms is not None:
+        part.time_left_ms = delivery.time_left_ms
     for error in delivery.errors:
         write(error, part.errors.add())
     if delivery.dead is not None:
