@@ -48,7 +48,7 @@ def test_the_life_of_a_message_over_http(server: ServerProcess) -> None:
         http.post("/queue/enqueue", json={"queue": "orders", "messages": [message]})
         first = http.post("/queue/dequeue", json={"queue": "orders", "wait_ms": 10_000}).json()["deliveries"][0]
         nack = {"queue": "orders", "receipts": [receipt(first)], "delay_ms": 0, "error": "no"}
-        assert http.post("/queue/nack", json=nack).json() == {"results": [{}]}
+        assert http.post("/queue/nack", json=nack).json() == {"results": [{"became": "waiting"}]}
         second = http.post("/queue/dequeue", json={"queue": "orders", "wait_ms": 10_000}).json()["deliveries"][0]
         assert (second["payload"], second["attempt"], second["failures"]) == (HELLO, 2, 1)
         stale = http.post("/queue/ack", json={"queue": "orders", "receipts": [receipt(first)]})

@@ -19,11 +19,17 @@ from fairlane.cli.parameters import DURATION, QUEUE, WAIT_TIME
 from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.errors import FairlaneError
 from fairlane.model.limits import BATCH_MAX
-from fairlane.model.message import Delivery, Receipt
+from fairlane.model.message import Became, Delivery, Receipt
 from fairlane.verbs.leases import NackIntent, SetState
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Result = TypeVar("Result")
+_BECAME: dict[Became, str] = {
+    "waiting": "waits for its turn",
+    "delayed": "waits for its delay",
+    "dead": "is a dead letter",
+    "expired": "has passed its deadline",
+}
 _REQUEST_WAIT_MS = 20_000
 """How long one lease request waits; a longer wait is several requests."""
 _LEASE_EXAMPLE = """\b
@@ -164,9 +170,10 @@ def nack_command(
     broker: Broker, *, queue: str, id: str, token: int, error: str, intent: NackIntent, delay: int | None
 ) -> Printed:
     """Return a leased message to its queue, because it failed or to defer it."""
-    _only(broker.nack_many(queue, [Receipt(id, token)], error=error, intent=intent, delay_ms=delay))
+    became = _only(broker.nack_many(queue, [Receipt(id, token)], error=error, intent=intent, delay_ms=delay))
     shell.remove_temporary_files()
-    return {"id": id, "queue": queue, "nacked": True, "intent": intent}, f"Returned message {id}."
+    printed = {"id": id, "queue": queue, "nacked": True, "intent": intent, "became": became}
+    return printed, f"Returned message {id}: it {_BECAME[became]}."
 
 
 @broker_command(

@@ -25,9 +25,7 @@ class AsyncStreaming(AsyncSettling, Protocol):
     transport: Transport
     retries: Retries
 
-    async def nack_many(
-        self, queue: str, leased: Sequence[Delivery], *, intent: NackIntent
-    ) -> list[FairlaneError | None]:
+    async def nack_many(self, queue: str, leased: Sequence[Delivery], *, intent: NackIntent) -> Sequence[object]:
         """Return messages to the queue."""
 
     def give_back(self, deliveries: list[Delivery]) -> None:

@@ -159,6 +159,11 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 MessageStatus = Literal["waiting", "delayed", "leased"]
 
+Became = Literal["waiting", "delayed", "dead", "expired"]
+"""What became of a returned message: it waits for its turn, or for a delay or backoff first; it is a dead letter; or
+its deadline has passed, so that the queue's ``deadline_action`` applies.
+"""
+
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     """A message as an observer sees it, without leasing it. ``payload`` and ``headers`` are set only if requested.

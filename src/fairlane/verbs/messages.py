@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fairlane.model.bounds import Batch
-from fairlane.model.message import MessageView, NewMessage
+from fairlane.model.message import Became, MessageView, NewMessage
 from fairlane.model.views import DeadLetterFilter, Explained
 from fairlane.verbs.errors import ErrorBody
 from fairlane.verbs.verb import Request, Shape, Verb
@@ -55,10 +55,12 @@ class Result(Shape, frozen=True, kw_only=True):
 
     Attributes:
         expires_ms: for an extended lease, the instant at which it ends.
+        became: for a returned message, what became of it: ``waiting``, ``delayed``, ``dead`` or ``expired``.
     """
 
     error: ErrorBody | None = None
     expires_ms: int | None = None
+    became: Became | None = None
 
 
 class Results(Shape, frozen=True, kw_only=True):

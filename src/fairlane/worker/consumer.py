@@ -59,7 +59,7 @@ class Consumer:
     ) -> None:
         self._client = client
         self._policy = policy
-        self._owner = policy.owner or default_owner()
+        self._owner = policy.owner or default_owner(handler)
         self._restarts = restarts
         self._on_error = on_error
         self.counters = Counters()

@@ -64,10 +64,10 @@ class Counters:
     Attributes:
         handled: acknowledged or forwarded messages; the acknowledgement is durable.
         failed: messages whose handler raised, timed out, or returned an invalid result.
-        retried: messages returned as failed.
-        dead: messages moved to the dead letters.
+        retried: messages returned as failed that wait again.
+        dead: messages moved to the dead letters, by the handler's result or because they have failed too often.
         deferred: messages returned without a failure.
-        expired: messages whose deadline passed before their handler started; they were returned.
+        expired: messages returned after their deadline, such as before their handler started; none of them waits again.
         lost: messages whose lease ended before they were settled; they are delivered again.
         in_flight: messages whose handler is running now.
     """

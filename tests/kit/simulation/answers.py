@@ -43,7 +43,7 @@ def outcome_of(answer: Any) -> Any:
             return ids_of(answer.results)
         case Results():
             return [
-                result.expires_ms if result.error is None else error
+                result.became or result.expires_ms if result.error is None else error
                 for result, error in zip(answer.results, errors_of(answer.results), strict=True)
             ]
         case LeasedMessages():

@@ -8,7 +8,7 @@ from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery
 from fairlane.verbs.leases import Ack, Extend, Forward, Nack, SetState
 from fairlane.verbs.methods.conversions import receipt_of, receipts_of
-from tests.kit.auditor.books import violated
+from tests.kit.auditor.books import LeaseNote, violated
 from tests.kit.simulation.answers import Holding
 from tests.kit.simulation.clients import Clients
 
@@ -96,8 +96,10 @@ class Holders(Clients):
             for delivery, result in zip(deliveries, outcome if isinstance(outcome, list) else (), strict=False):
                 note = auditor.books.leases[delivery.token]
                 due_ms = note.ended_ms + delay_ms if delay_ms else None
+                if not isinstance(result, FairlaneError) and result not in _fates(note):
+                    violated(f"{delivery.id} was said to be {result}; its lease is {note}")
                 if (
-                    result is None
+                    not isinstance(result, FairlaneError)
                     and note.ended.startswith("returned")
                     and delay_ms is not None
                     and (intent == "defer" or not auditor.has_hook(queue))
@@ -165,3 +167,10 @@ class Holders(Clients):
 
 def _ids(deliveries: list[Delivery]) -> str:
     return ", ".join(f"{int(delivery.id, 16)}/{delivery.token}" for delivery in deliveries)
+
+
+def _fates(note: LeaseNote) -> tuple[str, ...]:
+    """Return what a broker may say that became of a returned message."""
+    if note.ended.startswith("dead"):
+        return ("dead",)
+    return ("delayed" if (note.due_ms or 0) > note.ended_ms else "waiting", "expired")

@@ -123,10 +123,10 @@ class TransportContract:
         async def scenario(client: AsyncClient) -> None:
             await client.enqueue("jobs", b"x")
             (message,) = await client.lease("jobs")
-            await message.defer(0)
+            check_same(await message.defer(0), "waiting", "what became of a deferred message")
             (message,) = await client.lease("jobs", wait_ms=5_000)
             check_same((message.attempt, message.failures), (2, 0), "attempt and failures after a defer")
-            await message.nack("it broke", delay_ms=0)
+            check_same(await message.nack("it broke", delay_ms=1), "delayed", "what became of a failed message")
             (message,) = await client.lease("jobs", wait_ms=5_000)
             check_same((message.failures, message.errors[-1].error), (1, "it broke"), "failures after a nack")
             await message.dead_letter("hopeless")

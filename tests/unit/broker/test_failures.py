@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlane.errors import InvalidArgument
-from tests.unit.broker.stepping import Die, broker_with, lease_one, message, payloads, start_lease
+from tests.unit.broker.stepping import Die, broker_with, codes, lease_one, message, payloads, start_lease
 
 
 def test_expiry_counts_as_a_failure_and_is_remembered() -> None:
@@ -148,3 +148,20 @@ def test_a_waiter_gets_what_expires() -> None:
     assert not waiter.done()
     broker.advance(1)
     assert waiter.get()[0].attempt == 2
+
+
+def test_a_nack_says_what_became_of_each_message() -> None:
+    """Waiting, delayed, dead or expired, and an error for a receipt that is no longer good."""
+    broker = broker_with({"max_attempts": 2, "backoff_ms": 1_000, "backoff_jitter": 0.0})
+    broker.enqueue_many("q", [message(b"%d" % n) for n in range(3)] + [message(b"3", deadline_ms=500)])
+    first, second, third, late = broker.lease("q", 4)
+    assert broker.nack(first, intent="defer") == "waiting"
+    assert broker.nack(second, error="no") == "delayed"
+    assert broker.nack(third, intent="dead") == "dead"
+    broker.clock.advance(501)
+    assert broker.nack(late, intent="defer") == "expired"
+    broker.clock.advance(1_000)
+    again = broker.lease("q", 9)
+    assert payloads(again) == [b"0", b"1"]
+    results = broker.nack_many("q", [*again, third])
+    assert (results[:2], codes(results[2:])) == (["delayed", "dead"], ["message_not_found"])

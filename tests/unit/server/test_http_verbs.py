@@ -81,7 +81,7 @@ def test_a_nacked_message_comes_again_and_a_dead_one_is_redriven() -> None:
             await server.post("queue/enqueue", {"queue": "orders", "messages": [{"payload": HELLO}]})
             receipt = await lease(server, "orders")
             nack = {"queue": "orders", "receipts": [receipt], "intent": "dead", "error": "no"}
-            assert (await server.post("queue/nack", nack)).json() == {"results": [{}]}
+            assert (await server.post("queue/nack", nack)).json() == {"results": [{"became": "dead"}]}
             peeked = (await server.post("queue/peek", {"queue": "orders.dlq", "with_body": True})).json()["messages"]
             assert (peeked[0]["payload"], peeked[0]["dead"]["reason"]) == (HELLO, "requested")
             explained = await server.post("queue/explain", {"queue": "orders.dlq", "id": receipt["id"]})

@@ -60,7 +60,7 @@ def test_messages_are_found_by_their_ids() -> None:
             given = await cluster["b"].done(
                 "queue/nack", {"queue": "orders", "receipts": receipts(deliveries), "intent": "defer", "delay_ms": 0}
             )
-            assert given["results"] == [{}] * 12
+            assert given["results"] == [{"became": "waiting"}] * 12
             cancelled = await cluster["a"].done(
                 "queue/cancel", {"queue": "orders", "ids": [*ids, "f" * 16, "nonsense"]}
             )

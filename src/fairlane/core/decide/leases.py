@@ -37,7 +37,7 @@ from fairlane.journal.records import (
 )
 from fairlane.model import limits
 from fairlane.model.answers import FailureAnswer
-from fairlane.model.message import NEVER_MS, Receipt
+from fairlane.model.message import NEVER_MS, Became, Receipt
 from fairlane.model.names import id_of, is_dlq, number_of, numbers_of
 from fairlane.model.policy import QueuePolicy
 from fairlane.verbs.errors import body_of
@@ -192,7 +192,7 @@ def forward(ledger: Ledger, request: Forward, now_ms: int, given: Given) -> Deci
 
 
 def nack(ledger: Ledger, request: Nack, now_ms: int, given: Given) -> Decision[Results]:
-    """Give leased messages back: to wait again, or to the dead letters. The outcome has None or an error for each."""
+    """Give leased messages back: to wait again, or to the dead letters. The outcome says what became of each."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
@@ -219,7 +219,17 @@ def nack(ledger: Ledger, request: Nack, now_ms: int, given: Given) -> Decision[R
             errors = [error] * len(dead) if error else None
             records.append(Dead(sequence, queue.name, dead, why, given.reason, errors))
             sequence += len(dead)
-    return Decision(records, _results(outcome))
+    became = iter([_became(message, fate, now_ms) for message, fate in zip(held, fates, strict=True)])
+    results = [Result(became=next(became)) if fault is None else Result(error=body_of(fault)) for fault in outcome]
+    return Decision(records, Results(results=results))
+
+
+def _became(message: Message, fate: int | DeadReason, now_ms: int) -> Became:
+    if not isinstance(fate, int):
+        return "dead"
+    if message.deadline_ms is not None and message.deadline_ms < now_ms:
+        return "expired"  # it goes back, and the schedule puts it out at once
+    return "delayed" if fate > now_ms else "waiting"
 
 
 def _nack_fault(request: Nack) -> str | None:

@@ -96,6 +96,8 @@ def write_results(answer: Results, message: Any) -> None:  # noqa: ANN401 - see 
         part = add()
         if result.expires_ms is not None:
             part.expires_ms = result.expires_ms
+        if result.became is not None:
+            part.became = result.became
         if result.error is not None:
             write_error(result.error, part.error)
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from fairlane.errors import FairlaneError, InvalidArgument
-from fairlane.model.message import MessageTerms, NewMessage, Receipt
+from fairlane.model.message import Became, MessageTerms, NewMessage, Receipt
 from fairlane.model.policy import QueuePolicy, policy_from
 from fairlane.verbs.errors import error_of
 from fairlane.verbs.messages import EnqueueResult, Result
@@ -85,6 +85,11 @@ def errors_of(results: Sequence[Result] | Sequence[EnqueueResult]) -> list[Fairl
 def ends_of(results: Sequence[Result]) -> list[int | FairlaneError]:
     """Return the end of each lease, or an error."""
     return [result.expires_ms if result.expires_ms is not None else _error(result) for result in results]
+
+
+def fates_of(results: Sequence[Result]) -> list[Became | FairlaneError]:
+    """Return what became of each returned message, or an error."""
+    return [result.became if result.became is not None else _error(result) for result in results]
 
 
 def _error(result: EnqueueResult | Result) -> FairlaneError:
