@@ -170,7 +170,7 @@ def nack_command(
     broker: Broker, *, queue: str, id: str, token: int, error: str, intent: NackIntent, delay: int | None
 ) -> Printed:
     """Return a leased message to its queue, because it failed or to defer it."""
-    became = _only(broker.nack_many(queue, [Receipt(id, token)], error=error, intent=intent, delay_ms=delay))
+    became: Became = _only(broker.nack_many(queue, [Receipt(id, token)], error=error, intent=intent, delay_ms=delay))
     shell.remove_temporary_files()
     printed = {"id": id, "queue": queue, "nacked": True, "intent": intent, "became": became}
     return printed, f"Returned message {id}: it {_BECAME[became]}."

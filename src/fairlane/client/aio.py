@@ -150,12 +150,23 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         visibility_ms: int | None = None,
         owner: str | None = None,
         with_state: bool = False,
+        handlers: int | None = None,
     ) -> AsyncStream:
         """Return a stream of leased messages. Enter it with ``async with``, and iterate it with ``async for``.
 
         ``credit`` limits how many messages are in the stream, or delivered and not yet settled or expired.
+        ``handlers`` is how many you process at the same time: messages with a deadline or a throttle, or of a key with
+        a cap, come only while fewer are in flight. By default that is one more than you hold whenever you ask for a
+        message.
         """
-        request = Consume(queue=queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state)
+        request = Consume(
+            queue=queue,
+            credit=credit,
+            visibility_ms=visibility_ms,
+            owner=owner,
+            with_state=with_state,
+            handlers=handlers,
+        )
         return AsyncStream(self, request)
 
     def producer(

@@ -38,12 +38,15 @@ class Stream:
     def __next__(self) -> Message:
         while True:
             try:
-                delivery, is_late = self._ready.take()
+                ready = self._ready
+                delivery = ready.waiting.popleft()
             except IndexError:
                 self._take()
                 continue
-            if not is_late:
-                return Message(delivery, self._client)
+            if delivery.time_left_ms is None or not ready.is_late(delivery):
+                message = Message(delivery, self._client)
+                self._stream.note_given(message)
+                return message
             self._portal.soon(partial(self._stream.give_back, [delivery]))
 
     def close(self) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, Self
 
+import msgspec
+
 from fairlane.client.message_aio import AsyncMessage, AsyncSettling
+from fairlane.client.message_fields import MessageFields
 from fairlane.client.prefetched import Prefetched
 from fairlane.client.retries import LEASES_STAY, Retries, is_passing, pause_s
 from fairlane.client.transport import Channel, Transport
@@ -47,7 +51,11 @@ class AsyncStream:
 
     def __init__(self, client: AsyncStreaming, request: Consume) -> None:
         self._client = client
-        self._request = request
+        self._is_measured = request.handlers is None
+        self._handlers = 1 if request.handlers is None else request.handlers
+        self._request = msgspec.structs.replace(request, handlers=self._handlers)
+        self._given: list[MessageFields] = []
+        self._forgetting = threading.Lock()
         self._ready = Prefetched()
         self._arrived = asyncio.Event()
         self._channel: Channel | None = None
@@ -68,12 +76,16 @@ class AsyncStream:
         return self
 
     async def __anext__(self) -> AsyncMessage:
+        ready = self._ready
         while True:
-            while not self._ready:
+            while not ready.waiting:
                 await self._wait()
-            delivery, is_late = self._ready.take()
-            if not is_late:
-                return AsyncMessage(delivery, self._client)
+            delivery = ready.waiting.popleft()
+            if delivery.time_left_ms is None or not ready.is_late(delivery):
+                message = AsyncMessage(delivery, self._client)
+                if self._is_measured:
+                    self.note_given(message)
+                return message
             self.give_back([delivery])
 
     @property
@@ -99,6 +111,12 @@ class AsyncStream:
             except StopAsyncIteration:
                 break
         return self._ready.take_all()
+
+    def note_given(self, message: MessageFields) -> None:
+        """Note a message that user code has now; from any thread."""
+        self._given.append(message)
+        if len(self._given) > 2 * self._request.credit:
+            self._forget_settled()
 
     def give_back(self, deliveries: list[Delivery]) -> None:
         """Return messages whose deadlines have passed before user code saw them."""
@@ -178,4 +196,27 @@ class AsyncStream:
         await self.open()
         if not self._ready:
             self._arrived.clear()
+            if self._is_measured:
+                await self._measure()
             await self._arrived.wait()
+
+    async def _measure(self) -> None:
+        """Widen the channel if user code works on more messages at the same time than the broker knows.
+
+        It asks for another message while it has some that are not settled, so it has a handler for each of them and one
+        more. Code that takes one message after the other has one handler.
+        """
+        self._forget_settled()
+        handlers = min(len(self._given) + 1, self._request.credit)
+        if handlers > self._handlers:
+            self._handlers = handlers
+            self._request = msgspec.structs.replace(self._request, handlers=handlers)
+            if self._channel is not None:
+                await self._channel.widen(handlers)
+
+    def _forget_settled(self) -> None:
+        with self._forgetting:
+            count = len(self._given)  # other threads may append meanwhile
+            unsettled = [message for message in self._given[:count] if not message.is_settled]
+            # No more than the credit are in flight: the others were settled through the client, or have expired.
+            self._given[:count] = unsettled[-self._request.credit :]

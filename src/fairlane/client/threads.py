@@ -103,13 +103,19 @@ class Client(AllVerbs[Message]):
         visibility_ms: int | None = None,
         owner: str | None = None,
         with_state: bool = False,
+        handlers: int | None = None,
     ) -> Stream:
         """Return a stream of leased messages. Enter it with ``with``, and iterate it with ``for``.
 
-        ``credit`` limits how many messages are in the stream, or delivered and not yet settled or expired.
+        See ``AsyncClient.consume`` for ``credit`` and ``handlers``.
         """
         stream = self._async.consume(
-            queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state
+            queue,
+            credit=credit,
+            visibility_ms=visibility_ms,
+            owner=owner,
+            with_state=with_state,
+            handlers=handlers,
         )
         return Stream(self, self._running(), stream)
 

@@ -227,6 +227,11 @@ class Schedule:
         schedule = self._known.get(queue)
         return schedule is not None and not schedule.queue.is_paused and schedule.kernel.has_ready()
 
+    def has_prompt(self, queue: str, now_ms: int) -> bool:
+        """Return whether ``pick`` may find a message that should start at once; see ``Kernel.has_prompt``."""
+        schedule = self._known.get(queue)
+        return schedule is not None and schedule.kernel.has_prompt(now_ms)
+
     def in_order(self, queues: list[str]) -> list[str]:
         """Return queues in the order in which they are served: who has had least of a shared throttle comes first.
 

@@ -117,6 +117,7 @@ class Kernel(Generic[I]):
         self._dues = 0
         self._holdups: dict[Item, Holdup] = {}
         self._waiting = 0
+        self._timely = 0  # items in lanes with a deadline
         self._sequence = 0
         self.now_ms = _LONG_AGO_MS
 
@@ -238,6 +239,8 @@ class Kernel(Generic[I]):
             for root in self._keys.roots:
                 self._serve(root, out, count)
         self._waiting -= len(out)
+        if self._timely:
+            self._timely -= sum(1 for item in out if item.deadline_ms is not None)
         return cast("list[I]", out)
 
     def holdups(self) -> Mapping[I, Holdup]:
@@ -423,6 +426,15 @@ class Kernel(Generic[I]):
             root.ring is not None and root.ring.ready for root in self._keys.roots
         )
 
+    def has_prompt(self, now_ms: int) -> bool:
+        """Return whether a ``take`` may find a *prompt* item: with a deadline or a throttle, or of a key with a cap.
+
+        Such an item should start as soon as it is taken: if it waited elsewhere, a deadline or a rate would mean
+        nothing, and a cap would be used up without any work. May be falsely positive; a ``take`` at the instant of the
+        last call finds none after False.
+        """
+        return bool(self._timely or self._keys.capped) or self._parking.may_open(now_ms)
+
     def time_releases(self) -> int:
         """Return how often the passing of time has freed throttled or delayed items; it grows when it happens again."""
         return self._parking.openings + self._dues
@@ -519,6 +531,8 @@ class Kernel(Generic[I]):
         elif lane is not None:
             was_head = lane.head is item
             lane.remove(item)
+            if item.deadline_ms is not None:
+                self._timely -= 1
             self._count(leaf, waiting=-1, delayed=0)
             if lane.head is None:
                 self._keys.lane_emptied(lane)
@@ -530,11 +544,15 @@ class Kernel(Generic[I]):
         lane = self._keys.lane_of(leaf, item)
         was_empty = lane.head is None
         lane.append(item)
+        if item.deadline_ms is not None:
+            self._timely += 1
         if self._keys.has_clocks:
             item.held = self._shown(lane)
         if was_empty:
             for portion in lane.portions:
                 portion.lane_filled(self.now_ms)
+            if lane.portions:
+                self._keys.open_lanes[lane] = None
             leaf.list_lane(lane)
             self._keys.refresh(leaf)
 

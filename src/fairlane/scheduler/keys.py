@@ -48,6 +48,8 @@ class Keys:
     Attributes:
         now_ms: the present instant, as passed to the kernel.
         has_clocks: whether any lane has ever been parked or any key at its cap, so that stopwatches exist.
+        open_lanes: the lanes with throttles that have items and are not parked.
+        capped: the keys with a cap that are ready.
     """
 
     def __init__(
@@ -78,6 +80,8 @@ class Keys:
         self._idle: deque[KeyNode] = deque()
         self.now_ms = 0
         self.has_clocks = False
+        self.open_lanes: dict[Lane, None] = {}
+        self.capped: set[KeyNode] = set()
         self._idle_keys_max = idle_keys_max
 
     def band(self, priority: Priority) -> int:
@@ -236,9 +240,9 @@ class Keys:
         # The walk goes on to the root even where readiness did not change: a sleeping node must work out its rounds
         # again if its next item, share or deficit changed, at every level.
         while parent is not None and parent.ring is not None:
-            if node.cap is not None or node.capped is not None:
-                self._note_cap(node)
             ready = node.can_serve()
+            if node.cap is not None or node.capped is not None:
+                self._note_cap(node, is_ready=ready)
             if ready == node.is_ready:
                 if ready:
                     parent.ring.reconsider(node)
@@ -251,7 +255,9 @@ class Keys:
             self.note_idle(node)
             node, parent = parent, parent.parent
 
-    def _note_cap(self, node: KeyNode) -> None:
+    def _note_cap(self, node: KeyNode, *, is_ready: bool) -> None:
+        if node.cap is not None:
+            (self.capped.add if is_ready else self.capped.discard)(node)
         is_capped = node.cap is not None and node.in_use >= node.cap
         if node.capped is None and is_capped:
             node.capped = StopWatch()
@@ -339,6 +345,8 @@ class Keys:
         """Remove an empty lane from its gate, and forget it if its key has many, such as one per recipient."""
         if lane.gate is not None:
             lane.gate.leave(lane)
+        elif lane.portions:
+            del self.open_lanes[lane]
         lane.parked = None  # the next item of this lane has not been held up by anything yet
         for portion in lane.portions:
             if portion.lane_emptied(self.now_ms):
@@ -458,6 +466,8 @@ class Keys:
             node.deficit = min(node.deficit, share)
         node.share = share
         node.cap = policy.cap
+        if policy.cap is None:
+            self.capped.discard(node)
         node.backpressure = policy.backpressure
         node.waiting_max = policy.waiting_max
 

@@ -25,6 +25,7 @@ from fairlane.scheduler.timers import Timers
 from fairlane.scheduler.tree import KeyNode
 
 _NEVER_MS = 1 << 62
+_LANES_READ = 16
 
 
 class Parking:
@@ -81,6 +82,19 @@ class Parking:
         stocked, self.stocked = self.stocked, {}
         return sum(self._open(gate, now_ms) for gate in stocked) > 0
 
+    def may_open(self, now_ms: int) -> bool:
+        """Return whether a lane with throttles may go now: one that is not parked yet, or waits at a stocked gate.
+
+        Of many lanes it is assumed. Nothing changes: lanes are parked when their turn comes, and a bucket may be read
+        any number of times.
+        """
+        lanes = self._keys.open_lanes
+        return (
+            len(lanes) > _LANES_READ
+            or any(all(portion.has_token(now_ms) for portion in lane.portions) for lane in lanes)
+            or any(gate.portion.has_token(now_ms) for gate in self.stocked)
+        )
+
     def throttles(self) -> list[str]:
         """Return the names of the throttles that hold lanes back."""
         return [bucket.name for bucket in self._gates]
@@ -110,6 +124,7 @@ class Parking:
         has_woken = False
         while tokens > 0 and (lane := self._wake(gate)) is not None:
             has_woken = True
+            self._keys.open_lanes[lane] = None
             if lane.parked is not None:
                 lane.parked.note(now_ms, is_so=False)
             lane.node.list_lane(lane)
@@ -143,6 +158,7 @@ class Parking:
             bucket.watchers[self] = None
         gate.portion = portion  # a gate may outlast the lanes of its portion, and so the portion
         gate.park(lane)
+        del self._keys.open_lanes[lane]
         bucket.held_back += 1
         if lane.parked is None:
             lane.parked = StopWatch()

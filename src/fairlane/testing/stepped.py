@@ -142,11 +142,11 @@ class SteppedBroker(AllVerbs[Delivery]):
         return deliveries
 
     def attach(
-        self, queue: str, *, credit: int = 32, owner: str | None = None
+        self, queue: str, *, credit: int = 32, owner: str | None = None, handlers: int | None = None
     ) -> tuple[AttachedConsumer, list[Delivery]]:
         """Attach a streaming consumer, and return it with the list that its deliveries are appended to."""
         got: list[Delivery] = []
-        consumer = AttachedConsumer(queue=queue, credit=credit, deliver=got.extend, owner=owner)
+        consumer = AttachedConsumer(queue=queue, credit=credit, deliver=got.extend, owner=owner, handlers=handlers)
         self.wait(self.submit(lambda reply: Attach(consumer, reply)))
         return consumer, got
 

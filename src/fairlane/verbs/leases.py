@@ -40,6 +40,8 @@ class Lease(Request[LeasedMessages], frozen=True, kw_only=True):
         visibility_ms: how long the leases last; the queue's visibility timeout by default.
         owner: the name of the consumer, for operators.
         with_state: whether to include the workflow state of each message.
+        handlers: how many of the messages can start at once, which limits those with a deadline or a throttle or of a
+            key with a cap; null for all.
     """
 
     queue: str
@@ -48,6 +50,7 @@ class Lease(Request[LeasedMessages], frozen=True, kw_only=True):
     visibility_ms: int | None = None
     owner: str | None = None
     with_state: bool = False
+    handlers: int | None = None
 
 
 @Verb(name="ack", path="queue/ack", right="consume", spread="by_id", is_followed=True, service="Broker", command="ack")

@@ -183,6 +183,7 @@ class Consumer:
             visibility_ms=self._policy.visibility_ms,
             owner=self._owner,
             with_state=self._policy.with_state,
+            handlers=self._policy.concurrency,
         )
         self._channel = await self._client.transport.open(request, self)
         _log.info("Consuming queue %s.", self._policy.queue, extra={"queue": self._policy.queue})

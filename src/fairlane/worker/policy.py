@@ -29,7 +29,8 @@ class HandlerPolicy:
 
     Attributes:
         queue: the queue to consume.
-        concurrency: how many messages are handled at the same time.
+        concurrency: how many messages are handled at the same time; those with a deadline or a throttle, or of a key
+            with a cap, are held only up to this number.
         credit: how many messages are held at the same time, including those that wait for a free handler or for the
             answer to their acknowledgement. More speeds up short handlers; less leaves more for other workers.
         visibility_ms: how long a lease lasts; the worker extends it after each third.

@@ -103,6 +103,17 @@ class Auditor:
         if (delivery.time_left_ms or 0) < 0:
             violated(f"delivered {-(delivery.time_left_ms or 0)} ms after its deadline: {delivery}")
 
+    def is_prompt(self, delivery: Delivery) -> bool:
+        """Return whether a delivered message should start at once: it has a deadline, a throttle or a capped key."""
+        entry = self.books.entry(delivery.queue, int(delivery.id, 16))
+        return entry is not None and self.rules.is_prompt(self.books.queues[delivery.queue], entry, if_told=False)
+
+    def has_prompt(self, queue: str) -> bool:
+        """Return whether a waiting message of a queue may be one that should start at once."""
+        book = self.books.queues.get(queue)
+        waiting = [entry for entry in book.entries.values() if not entry.token] if book is not None else []
+        return any(self.rules.is_prompt(book, entry, if_told=True) for entry in waiting if book is not None)
+
     def holds(self, delivery: Delivery, now_ms: int) -> bool:
         """Return whether a lease is still valid."""
         entry = self.books.entry(delivery.queue, int(delivery.id, 16))

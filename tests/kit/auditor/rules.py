@@ -87,6 +87,11 @@ class Rules:
                 return True
         return False
 
+    def is_prompt(self, book: QueueBook, entry: Entry, *, if_told: bool) -> bool:
+        """Return whether a message has a deadline or a throttle, or a cap on its key or one above it."""
+        has_cap = any(self._cap(book, path, if_told=if_told) is not None for path in prefixes(entry.path))
+        return entry.deadline_ms is not None or bool(entry.throttles) or has_cap
+
     # ----------------------------------------------------------------------------------------------------- hand-outs
 
     def check_hand_out(self, book: QueueBook, entry: Entry, at_ms: int) -> None:

@@ -214,6 +214,7 @@ class Clients:
         """Attach a streaming consumer."""
         draw, world = self.world.workload, self.world
         queue, credit, with_state = self._any_queue(), draw.one_of(1, 3, 10), draw.happens(0.3)
+        handlers = {1: 1, 3: 2, 10: None if with_state else 4}[credit]
         got: list[Delivery] = []
 
         def deliver(deliveries: list[Delivery]) -> None:
@@ -227,9 +228,16 @@ class Clients:
             got[:] = [one for one in got if world.auditor.holds(one, world.now_ms())]
             if len(got) > credit:
                 violated(f"a consumer with credit {credit} has {len(got)} in flight")
+            if handlers is not None and len(got) > handlers and any(map(world.auditor.is_prompt, deliveries)):
+                violated(f"a consumer with {handlers} handlers and {len(got)} in flight got a prompt message")
 
         consumer = AttachedConsumer(
-            queue=queue, credit=credit, deliver=deliver, with_state=with_state, owner=draw.one_of(None, "c")
+            queue=queue,
+            credit=credit,
+            deliver=deliver,
+            with_state=with_state,
+            owner=draw.one_of(None, "c"),
+            handlers=handlers,
         )
 
         def judge(outcome: Any) -> None:

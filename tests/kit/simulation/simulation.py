@@ -158,7 +158,9 @@ class Simulation(SimulatedProcess):
             auditor.check_served(waiter.queue, now_ms, answer.label)
         for consumer in self.clients.consumers:
             got = self.clients.given[id(consumer)]
-            if sum(1 for delivery in got if auditor.holds(delivery, now_ms)) < consumer.credit:
+            in_flight = sum(1 for delivery in got if auditor.holds(delivery, now_ms))
+            is_busy = consumer.handlers is not None and in_flight >= consumer.handlers
+            if in_flight < consumer.credit and not (is_busy and auditor.has_prompt(consumer.queue)):
                 auditor.check_served(consumer.queue, now_ms, f"a consumer with credit {consumer.credit}")
         auditor.check_timely(now_ms)
         auditor.check_ledger(self.engine.ledger, now_ms)

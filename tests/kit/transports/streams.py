@@ -31,6 +31,24 @@ class StreamContract(TransportContract):
 
         self.run(scenario)
 
+    def test_prompt_messages_come_to_free_handlers(self) -> None:
+        """Of messages with a deadline a reader gets one, and another when it asks for more or has settled the first."""
+
+        async def scenario(client: AsyncClient) -> None:
+            await client.enqueue_many("jobs", [NewMessage(deadline_ms=3_600_000) for _ in range(4)])
+            async with client.consume("jobs", credit=8) as stream:
+                first = await anext(stream)
+                check_same((await client.queue("jobs")).leased, 1, "leased for a reader of one message")
+                await first.ack()
+                second, third = await anext(stream), await anext(stream)
+                check_same((await client.queue("jobs")).leased, 2, "leased for a reader that keeps two")
+                await second.ack()
+                await third.ack()
+            async with client.consume("jobs", credit=8, handlers=4) as stream:
+                await anext(stream)
+
+        self.run(scenario)
+
     def test_a_stream_waits_for_messages(self) -> None:
         """A message that is enqueued later comes to a stream that was there before."""
 
@@ -162,6 +180,17 @@ class ThreadsContract(TransportContract):
             check_same(message.state, b"s", "state")
             message.ack()
             check_same([client.queue("jobs").waiting, client.flush()], [0, []], "what is left")
+
+    def test_threads_get_prompt_messages_as_they_ask(self) -> None:
+        """A thread that keeps its messages gets the next one when it asks for it, and none ahead."""
+        with self.server() as server, Client(server) as client:
+            client.create_queue("jobs")
+            client.enqueue_many("jobs", [NewMessage(deadline_ms=3_600_000) for _ in range(4)])
+            with client.consume("jobs", credit=8) as stream:
+                kept = [next(stream), next(stream)]
+                check_same(client.queue("jobs").leased, 2, "leased")
+                for message in kept:
+                    message.ack()
 
     def test_threads_iterate_a_stream(self) -> None:
         """What a producer sends comes out of a stream, and leaving it returns what was not read."""

@@ -40,6 +40,39 @@ def test_threads_leaving_a_stream_fails_what_was_seen_and_nothing_else() -> None
         assert stream.next(0.0) is None
 
 
+def test_threads_a_stream_has_as_many_handlers_as_its_reader_shows() -> None:
+    """Prompt messages come one at a time to a reader that settles each, and as it asks to one that keeps them."""
+    with Broker(engine_on(store_of("memory", Path()))) as broker:
+        broker.create_queue("q")
+        broker.enqueue_many("q", [NewMessage(deadline_ms=3_600_000) for _ in range(5)])
+        with broker.consume("q", credit=8) as stream:
+            broker.ack(next(stream))
+            kept = next(stream)
+            assert broker.queue("q").leased == 1
+            broker.ack_many("q", [kept, next(stream)])
+            assert broker.queue("q").waiting == 0
+            assert len([next(stream), next(stream)]) == 2
+
+
+def test_asyncio_a_stream_has_as_many_handlers_as_its_reader_shows() -> None:
+    """The same in a loop; with a number of handlers, that many come at once."""
+
+    async def main() -> None:
+        async with AsyncBroker(engine_on(store_of("memory", Path()))) as broker:
+            await broker.create_queue("q")
+            await broker.enqueue_many("q", [NewMessage(deadline_ms=3_600_000) for _ in range(7)])
+            async with broker.consume("q", credit=8) as stream:
+                await broker.ack(await anext(stream))
+                kept = await anext(stream)
+                assert (await broker.queue("q")).leased == 1
+                await broker.ack_many("q", [kept, await anext(stream)])
+            async with broker.consume("q", credit=8, handlers=3) as stream:
+                await anext(stream)
+                assert (await broker.queue("q")).leased == 3
+
+    run(main())
+
+
 def test_asyncio_leaving_a_stream_fails_what_was_seen_and_nothing_else() -> None:
     """The same in a loop."""
 

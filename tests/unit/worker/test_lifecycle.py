@@ -189,15 +189,15 @@ def test_every_consumer_has_a_name_of_its_own() -> None:
     """Without an owner, each handler consumes as host, process and its own name, and no two have the same."""
 
     async def test(bench: WorkerBench) -> None:
-        async def send_mail(_: WorkMessage) -> None:
+        async def count_consumers(_: WorkMessage) -> None:
             pass
 
         for owner in (None, None, "mine"):
-            bench.app.handler("jobs", owner=owner)(send_mail)
+            bench.app.handler("jobs", owner=owner)(count_consumers)
         async with bench.app:
             await bench.until(lambda: len(bench.tap.sinks) == 3)
         owners = [str(request.owner) for _, request in bench.tap.calls if isinstance(request, Consume)]
-        name = f"{socket.gethostname()[:64]}:{os.getpid()}:send_mail"
+        name = f"{socket.gethostname()[:64]}:{os.getpid()}:count_consumers"
         assert sorted(owners) == sorted([name, f"{name}-2", "mine"])
 
     on_bench(test)

@@ -11,13 +11,14 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NotRequired, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, NotRequired, Self, TypedDict, Unpack, cast
 
-from fairlane.broker.handlers.checks import check_taking
+from fairlane.broker.handlers.checks import check_handlers, check_taking
 from fairlane.broker.requests import AttachedConsumer
 from fairlane.broker.waiting.room import Room
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import Delivery
+from fairlane.model.names import number_of
 
 if TYPE_CHECKING:
     from fairlane.broker.frontends.aio import AsyncBroker
@@ -34,6 +35,7 @@ class ConsumerTerms(TypedDict):
     visibility_ms: int | None
     owner: str | None
     with_state: bool
+    handlers: int | None
     room: NotRequired[Room | None]
 
 
@@ -42,7 +44,13 @@ class DeliveryStream(ABC):
 
     def __init__(self, now_ms: Callable[[], int], **terms: Unpack[ConsumerTerms]) -> None:
         self._now_ms = now_ms
+        self._given: list[int] = []
+        self._forgetting = threading.Lock()
+        self._is_measured = terms["handlers"] is None
+        if self._is_measured:
+            terms["handlers"] = 1
         check_taking(terms["credit"], 0, terms["visibility_ms"], terms["owner"])
+        check_handlers(terms["handlers"])
         self._ready: deque[Delivery] = deque()
         self._is_entered = False
         self._is_over = False
@@ -51,6 +59,30 @@ class DeliveryStream(ABC):
     @abstractmethod
     def _deliver(self, deliveries: list[Delivery]) -> None:
         """Take messages that were leased."""
+
+    def _give(self, delivery: Delivery) -> Delivery:
+        if self._is_measured:
+            self._given.append(cast("int", number_of(delivery.id)))
+            if len(self._given) > 2 * self._consumer.credit:
+                self._forget_settled()
+        return delivery
+
+    def _forget_settled(self) -> None:
+        with self._forgetting:
+            count = len(self._given)  # other threads may append meanwhile
+            self._given[:count] = [number for number in self._given[:count] if number in self._consumer.held]
+
+    def _handlers(self) -> int | None:
+        """Return how many handlers the reader must have, if that is more than is known: it holds all but one already.
+
+        So a reader that takes one message after the other has one handler, and gets prompt messages one by one.
+        """
+        consumer = self._consumer
+        if not self._is_measured or len(self._given) < (consumer.handlers or 0):
+            return None
+        self._forget_settled()
+        handlers = min(len(self._given) + 1, consumer.credit)
+        return handlers if handlers > (consumer.handlers or 0) else None
 
     def _is_late(self, delivery: Delivery) -> bool:
         """Return whether a message has missed its deadline here. It is given back then, and expires in its queue."""
@@ -110,10 +142,12 @@ class AsyncDeliveries(DeliveryStream):
                 if self._is_over or self._consumer.is_closed or self._broker.is_closed:
                     raise StopAsyncIteration
                 self._arrived.clear()
+                if (handlers := self._handlers()) is not None:
+                    self._broker.widen(self._consumer, handlers)
                 await self._arrived.wait()
             delivery = self._ready.popleft()
             if not self._is_late(delivery):
-                return delivery
+                return self._give(delivery)
             if self._consumer.room is not None:
                 self._consumer.room.remove(len(delivery.payload))
             self._broker.give_back(delivery.queue, [delivery])
@@ -172,9 +206,11 @@ class Deliveries(DeliveryStream):
         while (delivery := self._next(timeout_s)) is not None and self._is_late(delivery):
             self._broker._engine.give_back(delivery.queue, [delivery])
             self._broker._run()
-        return delivery
+        return None if delivery is None else self._give(delivery)
 
     def _next(self, timeout_s: float | None) -> Delivery | None:
+        if not self._ready and (handlers := self._handlers()) is not None:
+            self._broker._widen(self._consumer, handlers)
         with self._arrived:
             self._arrived.wait_for(lambda: bool(self._ready) or self._has_ended(), timeout_s)
             return self._ready.popleft() if self._ready and not self._is_over else None

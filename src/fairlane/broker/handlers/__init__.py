@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fairlane.broker.handlers import batches, config, internal, messages, queues
-from fairlane.broker.handlers.checks import check_author, check_taking
+from fairlane.broker.handlers.checks import check_author, check_handlers, check_taking
 from fairlane.broker.handlers.queues import start_redrive
 from fairlane.broker.requests import Call, Read, Submission, Waiter
 from fairlane.core.commands import Command, Given
@@ -79,6 +79,8 @@ def submission_of(
 
 def _waiter(request: Lease, reply: Reply) -> Waiter:
     check_taking(request.count, request.wait_ms, request.visibility_ms, request.owner)
+    if request.handlers is not None:
+        check_handlers(request.handlers, least=0)
     return Waiter(
         queue=request.queue,
         count=request.count,
@@ -88,4 +90,5 @@ def _waiter(request: Lease, reply: Reply) -> Waiter:
         with_state=request.with_state,
         wait_ms=request.wait_ms,
         room=getattr(reply, "room", None),
+        handlers=request.handlers,
     )

@@ -82,6 +82,12 @@ def check_taking(count: int, wait_ms: int, visibility_ms: int | None, owner: str
         require(text_fault("An owner", owner, most=limits.OWNER_LENGTH_MAX))
 
 
+def check_handlers(handlers: int | None, *, least: int = 1) -> None:
+    """Raise InvalidArgument if a number of handlers is out of range."""
+    if handlers is not None:
+        require(whole_fault("handlers", handlers, least=least, most=limits.BATCH_MAX))
+
+
 def check_keys_max(keys_max: int) -> None:
     """Raise InvalidArgument if more fairness keys are asked for than an answer may have."""
     if type(keys_max) is not int or not 0 <= keys_max <= limits.KEYS_SHOWN_MAX:

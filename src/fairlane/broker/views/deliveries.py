@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -35,16 +35,16 @@ def deliver(executor: Executor, hand_out: HandOut) -> None:
         if taker.room is not None:
             taker.room.serve_passed_over()  # it was kept for a reader that is gone
         return
-    now_ms = executor.now_ms()
     try:
-        deliveries = deliveries_of(executor.bodies, hand_out, now_ms)
+        deliveries = deliveries_of(executor, hand_out)
     except FairlaneError as error:
-        deliveries = _readable(executor, hand_out, now_ms)
+        deliveries = _readable(executor, hand_out)
         if not deliveries:
             if isinstance(taker, Waiter):
                 taker.reply.set_exception(error)
             return
-    deliveries = _in_time(executor, deliveries)
+    if late := [delivery for delivery in deliveries if (delivery.time_left_ms or 0) < 0]:
+        deliveries = _in_time(executor, deliveries, late)
     if isinstance(taker, AttachedConsumer):
         if deliveries:  # none would mean that no more will come
             taker.deliver(deliveries)
@@ -52,13 +52,13 @@ def deliver(executor: Executor, hand_out: HandOut) -> None:
         taker.reply.set_result(LeasedMessages(deliveries=deliveries))
 
 
-def _readable(executor: Executor, hand_out: HandOut, now_ms: int) -> list[Delivery]:
+def _readable(executor: Executor, hand_out: HandOut) -> list[Delivery]:
     """Return the deliveries whose bodies can be read. The others go back as failed attempts, or they would circle."""
     deliveries: list[Delivery] = []
     for token, message in enumerate(hand_out.messages, hand_out.token):
         single = HandOut(hand_out.taker, [message], token)
         try:
-            deliveries.extend(deliveries_of(executor.bodies, single, now_ms))
+            deliveries.extend(deliveries_of(executor, single))
         except FairlaneError as error:
             queue = hand_out.taker.queue
             request = Nack(queue=queue, receipts=single.receipts(), error=str(error))
@@ -66,22 +66,19 @@ def _readable(executor: Executor, hand_out: HandOut, now_ms: int) -> list[Delive
     return deliveries
 
 
-def _in_time(executor: Executor, deliveries: list[Delivery]) -> list[Delivery]:
-    """Return the deliveries whose deadlines have not passed during the commit. The others go back, and expire there."""
-    late = [delivery for delivery in deliveries if delivery.time_left_ms is not None and delivery.time_left_ms < 0]
-    if not late:
-        return deliveries
+def _in_time(executor: Executor, deliveries: list[Delivery], late: list[Delivery]) -> list[Delivery]:
+    """Return the deliveries whose deadlines have not passed during the commit. The late ones go back, and expire."""
     receipts = [Receipt(delivery.id, delivery.token) for delivery in late]
     executor.submit(Call(Nack(queue=late[0].queue, receipts=receipts, intent="defer", delay_ms=0)))
-    return [delivery for delivery in deliveries if delivery.time_left_ms is None or delivery.time_left_ms >= 0]
+    return [delivery for delivery in deliveries if (delivery.time_left_ms or 0) >= 0]
 
 
-def deliveries_of(bodies: Bodies, hand_out: HandOut, now_ms: int) -> list[Delivery]:
+def deliveries_of(executor: Executor, hand_out: HandOut) -> list[Delivery]:
     """Return the deliveries of a hand-out, with payloads and if asked for with workflow state."""
     messages = hand_out.messages
     tokens = range(hand_out.token, hand_out.token + len(messages))
-    taker = hand_out.taker
-    return delivered(bodies, taker.queue, messages, tokens, with_state=taker.with_state, now_ms=now_ms)
+    taker, now_ms = hand_out.taker, executor.now_ms
+    return delivered(executor.bodies, taker.queue, messages, tokens, with_state=taker.with_state, now_ms=now_ms)
 
 
 def delivered(
@@ -91,11 +88,11 @@ def delivered(
     tokens: Iterable[int],
     *,
     with_state: bool = False,
-    now_ms: int | None = None,
+    now_ms: Callable[[], int] | None = None,
 ) -> list[Delivery]:
     """Return messages of a queue, each leased under its token, as their holder gets them.
 
-    With an instant, those with a deadline have the time that is left until then.
+    With a clock, those with a deadline have the time that is left until then.
     """
     ids = ids_of([message.number for message in messages])
     states = bodies.states(messages) if with_state else [None] * len(messages)
@@ -138,8 +135,8 @@ def _with_rarities(delivery: Delivery, message: Message, state: bytes | None) ->
     )
 
 
-def _with_deadline(delivery: Delivery, deadline_ms: int, now_ms: int | None) -> Delivery:
-    left_ms = None if now_ms is None else deadline_ms - now_ms
+def _with_deadline(delivery: Delivery, deadline_ms: int, now_ms: Callable[[], int] | None) -> Delivery:
+    left_ms = None if now_ms is None else deadline_ms - now_ms()
     return msgspec.structs.replace(delivery, deadline_ms=deadline_ms, time_left_ms=left_ms)
 
 

@@ -9,6 +9,11 @@ consumer is given is always what is next by fairness at that instant. Within a c
 leases are records like all others. After the commit is durable ``deliver`` reads the bodies and hands them over. A
 consumer that left in between never saw its messages, so they go back without counting as an attempt.
 
+A consumer that says how many handlers it has gets plain messages ahead of them, up to its credit. While the schedule
+has a *prompt* message, one with a deadline or a throttle or of a key with a cap, a consumer gets only what it has free
+handlers for: plain messages stay behind the prompt one, or they would keep the handlers busy and starve it. So a
+message that a throttle has let through starts then, and not when a buffer comes to it.
+
 Credit is freed when a record says that a message has left the consumer's hands. Should the cycle of that record fail,
 ``restore`` takes the credit back.
 """
@@ -214,6 +219,7 @@ class WaitingConsumers:
         """Serve the line of a queue from the front, until it is empty or nothing can be leased."""
         line = self.lines.get(queue)
         passed_over: list[Waiter | AttachedConsumer] = []
+        busy: list[Waiter | AttachedConsumer] = []
         while line:
             taker = line[0]
             if not self._is_eligible(taker):
@@ -223,7 +229,12 @@ class WaitingConsumers:
                 taker.room.pass_over(self, queue)
                 passed_over.append(line.popleft())
                 continue
-            hand_out = self._lease_to(executor, taker, cycle)
+            count = taker.count if taker.handlers is None else _count_for(taker, executor.schedule, cycle)
+            if count <= 0:
+                busy.append(taker)
+                passed_over.append(line.popleft())
+                continue
+            hand_out = self._lease_to(executor, taker, count, cycle)
             if hand_out is None:
                 break
             line.popleft()
@@ -237,6 +248,8 @@ class WaitingConsumers:
             self.lines.setdefault(queue, deque()).extendleft(reversed(passed_over))
         elif not line:
             self.lines.pop(queue, None)
+        if busy and executor.schedule.may_pick(queue) and _count_for(busy[0], executor.schedule, cycle) > 0:
+            self.serve_again(queue)  # others have taken the prompt messages, so the rest can be prefetched
 
     def serve_again(self, queue: str) -> None:
         """Serve a queue with the next cycle, because a reader that was passed over has room."""
@@ -258,8 +271,10 @@ class WaitingConsumers:
             self._end(taker)  # given up, and nothing was leased for it
         return not taker.is_over
 
-    def _lease_to(self, executor: Executor, taker: Waiter | AttachedConsumer, cycle: Cycle) -> HandOut | None:
-        """Pick and lease what is next in the queue, up to what the taker wants and the cycle may hand out."""
+    def _lease_to(
+        self, executor: Executor, taker: Waiter | AttachedConsumer, count: int, cycle: Cycle
+    ) -> HandOut | None:
+        """Pick and lease what is next in the queue, up to what the taker can take and the cycle may hand out."""
         schedule, queue, now_ms = executor.schedule, taker.queue, cycle.now_ms
         # However much came in, a cycle hands out up to its own limit, so neither side starves the other.
         if cycle.handed_out >= self._cycle_events_max or not schedule.may_pick(queue):
@@ -267,7 +282,7 @@ class WaitingConsumers:
         size_bytes = self._answer_bytes_max - cycle.handed_out_bytes
         if taker.room is not None:
             size_bytes = min(size_bytes, taker.room.left)
-        picked = schedule.pick(queue, taker.count, now_ms, size_bytes=size_bytes)
+        picked = schedule.pick(queue, count, now_ms, size_bytes=size_bytes)
         if not picked:
             return None
         if taker.room is not None:
@@ -368,3 +383,8 @@ class WaitingConsumers:
                     del consumer.held[number]
             self._list(consumer)
         self.unserved = dict.fromkeys(self.lines)
+
+
+def _count_for(taker: Waiter | AttachedConsumer, schedule: Schedule, cycle: Cycle) -> int:
+    """Return how many messages may go to a taker now; while a prompt one could, no more than it has free handlers."""
+    return taker.free if schedule.has_prompt(taker.queue, cycle.now_ms) else taker.count

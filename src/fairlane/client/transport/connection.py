@@ -107,6 +107,12 @@ class Connection:
             self._put(frame)
             await reply
 
+    def widen(self, channel: int, handlers: int) -> None:
+        """Change the number of handlers of a channel."""
+        frame = self._conversation.widen(channel, handlers)
+        if frame is not None:
+            self._put(frame)
+
     async def close(self) -> None:
         """Send the remaining frames and close the connection."""
         self._flush()

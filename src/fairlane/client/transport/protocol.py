@@ -21,6 +21,7 @@ from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import (
     CONSUME,
     STOP,
+    WIDEN,
     WITHDRAW,
     Answer,
     Consume,
@@ -28,6 +29,7 @@ from fairlane.wire.frames import (
     Ended,
     Refused,
     Stop,
+    Widen,
     Withdraw,
     frames_of,
 )
@@ -119,6 +121,12 @@ class Conversation:
             return None
         request = Stop(channel=channel, unseen=tuple(unseen), received=entry.received)
         return self.call(STOP, request, reply, due=due)
+
+    def widen(self, channel: int, handlers: int) -> bytes | None:
+        """Return the frame that changes the number of handlers of a channel; None if it is closed."""
+        if channel not in self._channels:
+            return None
+        return _frame(next(self._numbers), WIDEN, Widen(channel=channel, handlers=handlers))
 
     def forget(self, channel: int) -> None:
         """Drop further deliveries of a channel."""

@@ -53,6 +53,10 @@ class WebSocketChannel:
         """Close the channel; see ``Channel``."""
         await self._connection.stop(self._number, [delivery.id for delivery in unseen], timeout_s=self._timeout_s)
 
+    async def widen(self, handlers: int) -> None:
+        """Change the number of handlers; see ``Channel``."""
+        self._connection.widen(self._number, handlers)
+
 
 class WebSocketTransport:
     """Sends calls over a WebSocket, and reconnects when necessary; see ``Transport``."""

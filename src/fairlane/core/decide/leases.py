@@ -219,9 +219,13 @@ def nack(ledger: Ledger, request: Nack, now_ms: int, given: Given) -> Decision[R
             errors = [error] * len(dead) if error else None
             records.append(Dead(sequence, queue.name, dead, why, given.reason, errors))
             sequence += len(dead)
-    became = iter([_became(message, fate, now_ms) for message, fate in zip(held, fates, strict=True)])
-    results = [Result(became=next(became)) if fault is None else Result(error=body_of(fault)) for fault in outcome]
-    return Decision(records, Results(results=results))
+    became = [_became(message, fate, now_ms) for message, fate in zip(held, fates, strict=True)]
+    return Decision(records, _fates(outcome, became))
+
+
+def _fates(outcome: Outcome, became: list[Became]) -> Results:
+    each = iter(became)
+    return Results(results=[Result(error=body_of(error)) if error else Result(became=next(each)) for error in outcome])
 
 
 def _became(message: Message, fate: int | DeadReason, now_ms: int) -> Became:

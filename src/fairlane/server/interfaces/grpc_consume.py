@@ -27,7 +27,7 @@ from fairlane.server.interfaces.outbox import BYTES_MAX, FRAMES_MAX, Frame, Fram
 from fairlane.verbs.errors import body_of, error_of
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.messages import Results
-from fairlane.wire.frames import CONSUME, Consume, Deliver, Ended, Refused, Stop
+from fairlane.wire.frames import CONSUME, Consume, Deliver, Ended, Refused, Stop, Widen
 from fairlane.wire.grpc import broker_pb2
 from fairlane.wire.protobuf import said
 
@@ -213,6 +213,9 @@ class _Consuming:
             if message.WhichOneof("request") == "stop":
                 await self._stop(message.stop)
                 return
+            if message.WhichOneof("request") == "widen":
+                self._channels.widen(Widen(channel=_CHANNEL, handlers=message.widen.handlers))
+                continue
             task = asyncio.create_task(self._answer(message))
             self._calls.add(task)
             task.add_done_callback(self._done)

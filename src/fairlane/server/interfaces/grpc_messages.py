@@ -145,14 +145,9 @@ def _write_delivery(delivery: Delivery, part: Any) -> None:  # noqa: ANN401 - se
         part.headers.update(delivery.headers)
     if delivery.failures:
         part.failures = delivery.failures
-    if delivery.state is not None:
-        part.state = delivery.state
-    if delivery.state_etag is not None:
-        part.state_etag = delivery.state_etag
-    if delivery.deadline_ms is not None:
-        part.deadline_ms = delivery.deadline_ms
-    if delivery.time_left_ms is not None:
-        part.time_left_ms = delivery.time_left_ms
+    for name in ("state", "state_etag", "deadline_ms", "time_left_ms"):
+        if (value := getattr(delivery, name)) is not None:
+            setattr(part, name, value)
     for error in delivery.errors:
         write(error, part.errors.add())
     if delivery.dead is not None:

@@ -37,7 +37,7 @@ from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Done, Request, Shape
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
-from fairlane.wire.frames import CONSUME, SUBPROTOCOL, Call, Consume, Refused, Stop, Withdraw, calls_of, is_many
+from fairlane.wire.frames import CONSUME, SUBPROTOCOL, Call, Consume, Refused, Stop, Widen, Withdraw, calls_of, is_many
 from fairlane.wire.headers import FOLLOWS, FORWARDED
 from fairlane.wire.trace import trace_of
 
@@ -271,16 +271,18 @@ class _Connection:
 
     def _ask_connection(self, request: Shape, reply: _Reply) -> None:
         """Answer a call about the connection itself: its channels, and its waiting leases."""
+        if isinstance(request, (Consume, Stop)):
+            self._start(self._change_channel(request, reply))
+            return
         if isinstance(request, Withdraw):
             self._withdraw(request.call)
-            self.answered(reply, (1, reply.number, Done()))
-        elif isinstance(request, (Consume, Stop)):
-            self._start(self._change_channel(request, reply))
+        elif isinstance(request, Widen):
+            self._channels.widen(request)
+        self.answered(reply, (1, reply.number, Done()))
 
     def _withdraw(self, number: int) -> None:
         """End a lease that still waits. An engine that has leased for it finds its reply done, and takes back."""
-        reply = self._waiting.get(number)
-        if reply is None:
+        if (reply := self._waiting.get(number)) is None:
             return
         if reply.task is not None:
             reply.task.cancel()

@@ -89,12 +89,15 @@ class MessageVerbs(Verbs, Generic[M]):
         visibility_ms: int | None = None,
         owner: str | None = None,
         with_state: bool = False,
+        handlers: int | None = None,
     ) -> list[M]:
         """Lease up to ``count`` messages in fair order, waiting up to ``wait_ms`` for the first.
 
         Returns as soon as a message is available, and an empty list if none became available in time. The answer ends
         once it has ``answer_bytes_max`` of payload, which its last message may exceed. The leases are durable.
-        Consumers that wait are served in the order in which they came. A cancelled call loses nothing: its leases are
+        Consumers that wait are served in the order in which they came. With ``handlers``, the number that you can start
+        at once, no more than that are leased while messages with a deadline or a throttle, or of a key with a cap, may
+        go. A cancelled call loses nothing: its leases are
         returned to the queue.
 
         Raises:
@@ -107,6 +110,7 @@ class MessageVerbs(Verbs, Generic[M]):
             visibility_ms=visibility_ms,
             owner=owner,
             with_state=with_state,
+            handlers=handlers,
         )
         answer = self.call(request)
         return self._delivered(answer.deliveries)
