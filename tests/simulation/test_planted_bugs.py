@@ -103,7 +103,7 @@ def forget_to_drop_a_body(patch: pytest.MonkeyPatch) -> None:
 
 def forget_to_note_a_failure(patch: pytest.MonkeyPatch) -> None:
     """Messages are retried forever."""
-    patch.setattr(messages, "_note_failure", do_nothing)
+    patch.setattr(messages, "_note_attempt", do_nothing)
 
 
 def forget_to_take_a_token(patch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,13 @@ def stage_into_the_queue(patch: pytest.MonkeyPatch) -> None:
         build(self, *known)
         self._followers[Staged] = self._enqueued
 
+    def victim(self: Schedule, queue: str, *known: Any, **how: Any) -> Message | None:
+        found = choose(self, queue, *known, **how)
+        return found if found is not None and found.joined else None  # to drop a staged one would never end
+
+    choose = Schedule.victim
     patch.setattr(Schedule, "__init__", offering)
+    patch.setattr(Schedule, "victim", victim)
 
 
 def follow_the_wall_clock(patch: pytest.MonkeyPatch) -> None:

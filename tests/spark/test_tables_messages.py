@@ -60,11 +60,11 @@ def test_a_message_that_fails_dies_and_is_redriven(spark: SparkSession) -> None:
         of("leased", 4, 130, 1),
         of("returned", 5, 140, 1, reason="defer", due_ms=DAY_0 + 200),
         of("leased", 6, 200, 1),
-        of("dead", 7, 230, 1, reason="max_attempts", ended="expiry", target="mail.dlq"),
+        of("dead", 7, 230, 1, reason="max_expiries", ended="expiry", target="mail.dlq"),
     ]
     (row,) = rows_of(spark, *story).values()
-    assert (row["outcome"], row["reason"], row["error"], row["is_open"]) == ("dead", "max_attempts", "first", True)
-    assert (row["attempts"], row["failures"], row["deaths"], row["redrives"]) == (3, 2, 1, 0)
+    assert (row["outcome"], row["reason"], row["error"], row["is_open"]) == ("dead", "max_expiries", "first", True)
+    assert (row["attempts"], row["failures"], row["deaths"], row["redrives"]) == (3, 1, 1, 0)
     assert (row["backoff_ms"], row["delayed_ms"], row["turn_ms"], row["service_ms"]) == (100, 60, 20, 50)
     assert (row["queue"], row["done_ms"], row["day"]) == ("mail", DAY_0 + 230, NEWEST)
 

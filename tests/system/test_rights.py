@@ -325,4 +325,4 @@ def test_a_key_that_is_revoked_ends_what_is_open_under_it(guarded: Guarded) -> N
             stream.frame()
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1008
-    assert guarded.post("/queue/get", queue=facts.queue, id=delivery.id)["failures"] == 1
+    assert guarded.post("/queue/get", queue=facts.queue, id=delivery.id)["errors"][0][2] == "release"

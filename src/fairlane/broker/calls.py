@@ -14,6 +14,7 @@ from fairlane.broker.waiting.script_lines import CHANGES, HookedRequest, ScriptW
 from fairlane.core.commands import DeleteEmptyQueue, Given
 from fairlane.core.ledger import Ledger
 from fairlane.errors import FairlaneError, HookInvalid, InvalidArgument, QueueNotFound
+from fairlane.journal.records import ReturnReason
 from fairlane.model.names import dlq_of
 from fairlane.model.policy import QueuePolicy, policy_from
 from fairlane.model.views import HookTrial
@@ -63,7 +64,7 @@ def _signed(call: Call, given: Given) -> Given:
 def take_nack(
     executor: Executor, call: Call, request: Nack, cycle: Cycle, before: Callable[[Executor, Cycle], None] | None = None
 ) -> None:
-    """Roll the dice for the jitter of retries, and ask ``on_failure`` about each failed attempt.
+    """Roll the dice for the jitter of retries, and ask ``on_failure`` about each attempt that failed or was lost.
 
     What is to be done ``before`` the decision is done in the same cycle, however long that takes to come.
     """
@@ -81,7 +82,7 @@ def take_nack(
             work = HookedRequest(
                 call,
                 lines=(("on_failure", request.queue),),
-                enquire=lambda later: _about_failures(later, request),
+                enquire=lambda later: _about_failures(later, request, given.reason),
                 assemble=lambda found: found[0].given(given) if found else given,
                 decide=decide,
                 came_ms=cycle.now_ms,
@@ -91,9 +92,11 @@ def take_nack(
     decide(executor, call, given, cycle, cycle.now_ms)
 
 
-def _about_failures(executor: Executor, request: Nack) -> list[Enquiry]:
+def _about_failures(executor: Executor, request: Nack, reason: ReturnReason) -> list[Enquiry]:
     queue = executor.ledger.queues.get(request.queue)
-    enquiry = None if queue is None else executor.hook_calls.about_failures(executor.ledger, queue, request)
+    if queue is None:
+        return []
+    enquiry = executor.hook_calls.about_failures(executor.ledger, queue, request, reason=reason)
     return [] if enquiry is None else [enquiry]
 
 

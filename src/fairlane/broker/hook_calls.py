@@ -19,6 +19,7 @@ from fairlane.core.checks import message_fault
 from fairlane.core.commands import Given
 from fairlane.core.ledger import Ledger, Queue
 from fairlane.errors import FairlaneError
+from fairlane.journal.records import ReturnReason
 from fairlane.model.answers import EnqueueAnswer
 from fairlane.model.message import NewMessage
 from fairlane.model.names import id_of, number_of
@@ -106,7 +107,7 @@ class HookCalls:
             queue=queue.name, hook="on_enqueue", count=len(messages), rows=rows, questions=questions, faults=faults
         )
 
-    def about_failures(self, ledger: Ledger, queue: Queue, request: Nack) -> Enquiry | None:
+    def about_failures(self, ledger: Ledger, queue: Queue, request: Nack, *, reason: ReturnReason) -> Enquiry | None:
         """Return what ``on_failure`` is asked: about each attempt that is the caller's to fail. None for nothing."""
         found = [ledger.find(queue.name, number_of(receipt.id)) for receipt in request.receipts]
         held = [
@@ -119,7 +120,9 @@ class HookCalls:
         except FairlaneError:
             return None  # without headers there is nothing to ask, and the queue's policy decides
         questions = [
-            FailureQuestion(headers, id_of(message.number), message.failures + 1, request.error)
+            FailureQuestion(
+                headers, id_of(message.number), message.failures + message.expiries + 1, request.error, reason
+            )
             for (_, message), (headers, _, _) in zip(held, bodies, strict=True)
         ]
         rows = [row for row, _ in held]

@@ -49,7 +49,7 @@ class ChunkHome:
 
 @dataclass(slots=True, eq=False)
 class Aftermath:
-    """What few messages have: failed attempts, a past in another queue, workflow state."""
+    """What few messages have: attempts that failed or were lost, a past in another queue, workflow state."""
 
     errors: tuple[FailedAttempt, ...] = ()
     origin: str | None = None
@@ -57,6 +57,7 @@ class Aftermath:
     dead_ms: int = 0
     state: int | None = None
     cap: int | None = None
+    expiries: int = 0
 
 
 class ScheduledItem(Item):
@@ -132,6 +133,11 @@ class Message(ScheduledItem):
     def is_claimed(self) -> bool:
         """Whether a registered consumer has it, under a lease that no timer ends."""
         return self.expires_ms == NEVER_MS
+
+    @property
+    def expiries(self) -> int:
+        """How many of its leases have expired, or were released when their consumer disconnected."""
+        return 0 if self.after is None else self.after.expiries
 
     def aftermath(self) -> Aftermath:
         """Return what few messages have, made when first needed."""

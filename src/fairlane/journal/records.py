@@ -10,7 +10,7 @@ meaning of existing ones, so it can read what this version wrote.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -19,7 +19,9 @@ from fairlane.model.policy import QueuePolicy
 from fairlane.model.waits import WaitReasons, split_wait
 
 ReturnReason: TypeAlias = Literal["failure", "defer", "expiry", "release"]
-DeadReason: TypeAlias = Literal["max_attempts", "hook", "deadline", "requested"]
+LOST: Final = frozenset(("expiry", "release"))
+"""Why leases end without a word from their holder. They count as attempts, but not as failures."""
+DeadReason: TypeAlias = Literal["max_attempts", "max_expiries", "hook", "deadline", "requested"]
 RemoveReason: TypeAlias = Literal["deadline", "dropped", "purged", "cancelled", "unstaged"]
 
 
@@ -147,7 +149,7 @@ class Dead(OfMessages, tag="dead"):
 
     reason: DeadReason
     ended: ReturnReason | None = None
-    """How the last attempt failed, if one did."""
+    """How the last attempt ended, if a lease was the occasion."""
     errors: list[str] | None = None
 
 
@@ -361,6 +363,7 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
     state: int | None
     since_ms: int = 0
     """When it last began to wait; 0 if that was at its enqueue."""
+    expiries: int = 0
 
 
 class DedupImage(msgspec.Struct, array_like=True, gc=False):

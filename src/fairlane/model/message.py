@@ -86,12 +86,12 @@ class MessageTerms(TypedDict, total=False):
 
 
 class FailedAttempt(msgspec.Struct, frozen=True, array_like=True):
-    """The error of one failed attempt."""
+    """The error of one attempt that failed or was lost."""
 
     at_ms: int
     attempt: int
     reason: str
-    """``failure``, ``expiry`` or ``release``."""
+    """``failure``, or ``expiry`` or ``release`` for an attempt that was lost."""
     error: str
 
 
@@ -100,7 +100,7 @@ class DeadLetterOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
     origin: str
     reason: str
-    """``max_attempts``, ``hook``, ``deadline`` or ``requested``."""
+    """``max_attempts``, ``max_expiries``, ``hook``, ``deadline`` or ``requested``."""
     at_ms: int
 
 
@@ -112,10 +112,10 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             has a greater one.
         expires_ms: when the lease ends unless extended; ``NEVER_MS`` under a claim.
         attempt: the number of this delivery, from 1.
-        failures: how many attempts have failed before.
+        failures: how many attempts have failed before; expired leases are not among them.
         state: the workflow state, if it was requested and exists.
         state_etag: the version of the state; None if there is no state.
-        errors: the latest failed attempts.
+        errors: the latest attempts that failed or were lost.
         dead: its origin, if it was leased from a dead-letter queue.
     """
 

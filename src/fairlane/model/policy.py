@@ -44,7 +44,9 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     Attributes:
         visibility_timeout_ms: how long a lease lasts unless the consumer requests another timeout or extends it.
         max_attempts: failed attempts before a message goes to the dead-letter queue; 0 for no limit.
-        backoff_ms: the delay after the first failed attempt.
+        max_expiries: leases that expire, or whose consumers disconnect, before a message goes to the dead-letter queue;
+            0 for no limit.
+        backoff_ms: the delay after the first failed attempt; 0 to retry at once.
         backoff_factor: the factor by which the delay grows after each further one.
         backoff_max_ms: the longest delay.
         backoff_jitter: the random fraction by which the delay is reduced at most, from 0 to 1.
@@ -57,7 +59,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         backpressure: what happens when a limit is reached. Leased messages are never dropped.
         dedup_window_ms: how long a dedup id is remembered.
         on_enqueue: the Lua script that runs for each new message.
-        on_failure: the Lua script that runs for each failed attempt.
+        on_failure: the Lua script that runs for each attempt that fails or whose lease expires.
         fairness_key_from: the source of the fairness key, or several for a path.
         weight_from: the source of the key's weight.
         cost_from: the source of a message's cost.
@@ -76,7 +78,8 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     visibility_timeout_ms: int = 30_000
     max_attempts: int = 5
-    backoff_ms: int = 1_000
+    max_expiries: int = 0
+    backoff_ms: int = 0
     backoff_factor: float = 2.0
     backoff_max_ms: int = 300_000
     backoff_jitter: float = 0.25
@@ -148,7 +151,8 @@ def _faults(policy: QueuePolicy) -> Iterator[str]:
     for name in ("waiting_max", "waiting_bytes_max", "key_waiting_max", "key_waiting_bytes_max"):
         yield from _range_fault(policy, name, least=1, most=_COUNT_MAX)
     yield from _range_fault(policy, "quantum", least=1, most=1_000_000)
-    yield from _range_fault(policy, "max_attempts", least=0, most=BATCH_MAX)
+    for name in ("max_attempts", "max_expiries"):
+        yield from _range_fault(policy, name, least=0, most=BATCH_MAX)
     if not (math.isfinite(policy.backoff_factor) and 1 <= policy.backoff_factor <= _FACTOR_MAX):
         yield f"backoff_factor must be a number from 1 to 100, got {policy.backoff_factor}."
     if not 0 <= policy.backoff_jitter <= 1:

@@ -27,12 +27,18 @@ class EnqueueQuestion(msgspec.Struct, frozen=True):
 
 
 class FailureQuestion(msgspec.Struct, frozen=True):
-    """The input of ``on_failure`` for one failed attempt. ``attempts`` counts the failures, including this one."""
+    """The input of ``on_failure`` for one attempt that failed or was lost.
+
+    Attributes:
+        attempts: how many attempts have failed or were lost, including this one.
+        reason: ``failure``, ``expiry`` or ``release``.
+    """
 
     headers: Mapping[str, str]
     id: str
     attempts: int
     error: str
+    reason: str = "failure"
 
 
 class Hooks(Protocol):
@@ -61,7 +67,7 @@ class Hooks(Protocol):
         """
 
     def on_failure(self, queue: str, question: FailureQuestion, now_ms: int) -> FailureAnswer | None:
-        """Run the script for a failed attempt. Return None if there is no script or no answer."""
+        """Run the script for an attempt that failed or was lost. Return None if there is no script or no answer."""
 
     def try_on_enqueue(self, queue: str, script: str, question: EnqueueQuestion) -> HookTrial:
         """Run a script on a sample, in a temporary sandbox."""

@@ -68,6 +68,7 @@ class Entry:
     dead_reason: str | None = None
     dead_ms: int = 0
     state: int | None = None
+    expiries: int = 0
     is_fresh: bool = True
     """Whether it has kept its first position since it was enqueued, so that delivery order applies to it."""
 
@@ -77,8 +78,11 @@ class Entry:
         return self.queue, self.path, self.priority, self.throttles
 
     def fail(self, at_ms: int, reason: str, error: str) -> None:
-        """Note a failed attempt."""
-        self.failures += 1
+        """Note an attempt that failed, or was lost: the consumer was silent, or is gone."""
+        if reason == "failure":
+            self.failures += 1
+        else:
+            self.expiries += 1
         self.errors = [*self.errors, (at_ms, self.attempts, reason, error)][-ERRORS_KEPT:]
 
 

@@ -175,25 +175,30 @@ class MessageRecords(ClaimRecords, SinkRecords):
             self._check_ended(entry, record.reason, at_ms)
             if record.reason != "defer":
                 entry.fail(at_ms, record.reason, record.errors[at] if record.errors is not None else "")
-                self._check_goes_round(entry, policy)
+                self._check_goes_round(entry, policy, record.reason)
             due_ms = (record.due_ms[at] if record.due_ms is not None else 0) or None
+            if due_ms is not None and record.reason in ("expiry", "release") and policy.on_failure is None:
+                violated(f"message {entry.number} waits until {due_ms} after a lease that was lost")
             self._books.leases[entry.token].due_ms = due_ms
             self._books.end_lease(entry, f"returned:{record.reason}", at_ms)
             entry.due_ms, entry.line = due_ms, record.sequence + at
 
-    def _check_goes_round(self, entry: Entry, policy: QueuePolicy) -> None:
-        """Check that a message that failed again may be retried."""
-        if not entry.queue.endswith(".dlq") and all(self._verdicts(entry, policy).values()):
-            violated(f"message {entry.number} goes round after {entry.failures} failures")
+    def _check_goes_round(self, entry: Entry, policy: QueuePolicy, reason: str) -> None:
+        """Check that a message that failed again, or was lost, may be delivered again."""
+        if not entry.queue.endswith(".dlq") and all(self._verdicts(entry, policy, reason).values()):
+            violated(f"message {entry.number} goes round after {entry.failures} failures, {entry.expiries} expiries")
 
-    def _verdicts(self, entry: Entry, policy: QueuePolicy) -> dict[str, bool]:
+    def _verdicts(self, entry: Entry, policy: QueuePolicy, reason: str) -> dict[str, bool]:
         """Return, for each rule that may end a message, whether it does.
 
         A hook decides if there is one, and has an answer, and could be asked: not where a read failed.
         """
-        verdicts = {"max_attempts": 0 < policy.max_attempts <= entry.failures}
+        if reason == "failure":
+            verdicts = {"max_attempts": 0 < policy.max_attempts <= entry.failures}
+        else:
+            verdicts = {"max_expiries": 0 < policy.max_expiries <= entry.expiries}
         headers = self._books.births[entry.number].message.headers
-        answer = failure_answer(headers, entry.failures) if policy.on_failure is not None else None
+        answer = failure_answer(headers, entry.failures + entry.expiries) if policy.on_failure is not None else None
         if answer is not None:
             verdicts["hook"] = answer.is_dead
         return verdicts
@@ -215,7 +220,8 @@ class MessageRecords(ClaimRecords, SinkRecords):
                 self._check_ended(entry, record.ended or "", at_ms)
                 entry.fail(at_ms, record.ended or "", record.errors[at] if record.errors is not None else "")
                 self._books.end_lease(entry, f"dead:{record.reason}", at_ms)
-                if record.reason != "requested" and not self._verdicts(entry, policy).get(record.reason):
+                verdicts = self._verdicts(entry, policy, record.ended or "")
+                if record.reason != "requested" and not verdicts.get(record.reason):
                     violated(f"message {entry.number} is dead after {entry.failures} failures by {record.reason}")
             entry.origin, entry.dead_reason, entry.dead_ms = record.queue, record.reason, at_ms
             entry.due_ms = entry.deadline_ms = None
@@ -253,7 +259,7 @@ class MessageRecords(ClaimRecords, SinkRecords):
                 violated(f"message {entry.number} is redriven with terms {rows[at]} instead of {expected}")
             for name in TERM_NAMES:
                 setattr(entry, name, rows[at][name])
-            entry.attempts = entry.failures = 0
+            entry.attempts = entry.failures = entry.expiries = 0
             entry.errors, entry.origin, entry.dead_reason, entry.dead_ms = [], None, None, 0
             entry.line = record.sequence + at
             self._books.move(entry, record.target)

@@ -75,6 +75,7 @@ class Workload:
         policy = QueuePolicy(
             visibility_timeout_ms=self.one_of(500, 5_000, 30_000),
             max_attempts=self.one_of(0, 1, 2, 3, 5),
+            max_expiries=self.one_of(0, 0, 1, 3),
             backoff_ms=self.one_of(0, 100, 1_000),
             backoff_factor=self.one_of(1.0, 2.0, 3.5),
             backoff_max_ms=self.one_of(500, 60_000),

@@ -138,7 +138,7 @@ class BrokerMachine(SinkRules):
         assert len(moved) == expected
         for message_id in moved:
             known = self.model.messages[message_id]
-            known.queue, known.failures, known.due_ms = queue, 0, 0
+            known.queue, known.failures, known.expiries, known.due_ms = queue, 0, 0, 0
 
     # ---------------------------------------------------------------------------------------------------------- time
 

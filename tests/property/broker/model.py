@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from fairlane.model.message import Delivery, NewMessage
 
 MAX_ATTEMPTS = 3
+MAX_EXPIRIES = 2
 BACKOFF_MS = 100
 WINDOW_MS = 500
 ROOM = 12
 WEEK_MS = 7 * 24 * 3600 * 1000
 POLICY: dict[str, object] = {
     "max_attempts": MAX_ATTEMPTS,
+    "max_expiries": MAX_EXPIRIES,
     "backoff_ms": BACKOFF_MS,
     "backoff_factor": 1.0,
     "backoff_jitter": 0.0,
@@ -35,6 +37,7 @@ class Known:
     token: int = 0
     expires_ms: int = 0
     failures: int = 0
+    expiries: int = 0
     state: tuple[str, bytes] | None = None
 
 
@@ -151,7 +154,9 @@ class Model:
         for message_id, known in self.messages.items():
             if known.token and known.expires_ms <= to_ms:
                 at_ms = to_ms if asleep else known.expires_ms
-                self.give_back(message_id, failed=True, at_ms=at_ms, delay_ms=BACKOFF_MS)
+                known.expiries += 1
+                dead = known.expiries >= MAX_EXPIRIES
+                self.give_back(message_id, failed=False, at_ms=at_ms, delay_ms=0, dead=dead)
         self.meet_deadlines()
 
     def meet_deadlines(self) -> None:

@@ -20,7 +20,7 @@ def message_picture(message: Message) -> dict[str, Any]:
         "terms": (message.key, message.weight, message.cost, int(message.priority), tuple(message.throttles)),
         "times": (message.enqueued_ms, message.due_ms, message.deadline_ms, message.joined),
         "lease": (message.token, message.expires_ms, message.owner),
-        "attempts": (message.attempts, message.failures),
+        "attempts": (message.attempts, message.failures, message.expiries),
         "errors": tuple(after.errors),
         "dead": (after.origin, after.dead_reason, after.dead_ms),
         "state": after.state,

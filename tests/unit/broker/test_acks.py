@@ -172,7 +172,7 @@ def test_state_is_written_only_over_the_version_expected() -> None:
 
 def test_state_stays_through_nack_expiry_dead_letters_redrive_and_reopen() -> None:
     """Whatever happens to the message short of its ack, the same version is there."""
-    broker, etag = with_state(max_attempts=2)
+    broker, etag = with_state(max_expiries=1)
     broker.nack(lease_one(broker), error="x")
     lease_one(broker)
     broker.advance(30_000)

@@ -356,7 +356,7 @@ def test_a_request_that_is_refused_anyway_waits_for_no_script() -> None:
 
 
 def test_a_consumer_has_left_when_its_messages_are_back() -> None:
-    """Its attempts have failed, and the script has to be asked about each before the call is answered."""
+    """Its attempts are lost, and the script has to be asked about each before the call is answered."""
     broker, receipts = failing_broker(10)
     broker.call(Nack(queue="q", receipts=receipts, intent="defer", delay_ms=0))
     consumer, got = broker.attach("q", credit=10)
@@ -380,7 +380,7 @@ def test_a_consumer_has_left_with_what_it_never_saw_though_the_store_failed_mean
     broker.cycle()
     assert not left.done()
     broker.wait(left)
-    assert sorted(view.failures for view in broker.peek("q", 100)) == [0] * 2 + [1] * 8
+    assert sorted(len(view.errors) for view in broker.peek("q", 100)) == [0] * 2 + [1] * 8
     assert len(broker.lease("q", 10)) == 10
 
 
@@ -399,7 +399,7 @@ def test_a_consumer_has_left_with_what_it_acked_though_the_store_failed_meanwhil
         acked.get()
     assert not left.done()
     broker.wait(left)
-    assert [view.failures for view in broker.peek("q", 100)] == [1] * 10
+    assert [len(view.errors) for view in broker.peek("q", 100)] == [1] * 10
 
 
 @pytest.mark.parametrize("fails_at", ["once", "later", "never"])
@@ -424,7 +424,7 @@ def test_a_consumer_has_left_though_its_queue_was_deleted_meanwhile(fails_at: st
     with pytest.raises(StoreFailed):
         deleted.get()
     assert broker.queue("q").leased == 0
-    assert sorted(view.failures for view in broker.peek("q", 100)) == [0] * 2 + [1] * 8
+    assert sorted(len(view.errors) for view in broker.peek("q", 100)) == [0] * 2 + [1] * 8
 
 
 def test_leases_that_ended_are_not_collected_while_the_store_fails() -> None:
@@ -443,4 +443,4 @@ def test_leases_that_ended_are_not_collected_while_the_store_fails() -> None:
     assert sum(len(line) for line in broker.engine.script_lines.lines.values()) + len(broker.engine.inbox) <= 1
     store.fails = False
     broker.advance(10_000)
-    assert {view.failures for view in broker.peek("q", 100)} == {1}
+    assert {len(view.errors) for view in broker.peek("q", 100)} == {1}

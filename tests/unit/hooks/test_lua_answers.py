@@ -55,14 +55,14 @@ def test_on_enqueue_receives_headers_size_and_queue() -> None:
     assert answer_of(script, asked) == EnqueueAnswer(fairness_key=("q", "acme", "€𐍈"), cost=1234, cap=3)
 
 
-def test_on_failure_receives_headers_id_attempts_queue_and_error() -> None:
-    """The message has these five fields and no other."""
+def test_on_failure_receives_headers_id_attempts_queue_reason_and_error() -> None:
+    """The message has these six fields and no other."""
     script = """
     function on_failure(msg)
       local names = 0
       for name in pairs(msg) do names = names + 1 end
-      assert(names == 5 and msg.headers.tenant == "acme" and msg.id == "id-1" and msg.queue == "q")
-      assert(msg.attempts == 7 and msg.error == "bad ä")
+      assert(names == 6 and msg.headers.tenant == "acme" and msg.id == "id-1" and msg.queue == "q")
+      assert(msg.attempts == 7 and msg.error == "bad ä" and msg.reason == "failure")
       return { action = "retry" }
     end"""
     hooks = hooks_with(on_failure=script)

@@ -11,7 +11,6 @@ from fairlane.broker.bodies import Bodies
 from fairlane.broker.cycle import Executor
 from fairlane.broker.measurements import Waited
 from fairlane.broker.requests import AttachedConsumer, Call, HandOut, Waiter
-from fairlane.core.commands import Given
 from fairlane.core.ledger import Message
 from fairlane.errors import FairlaneError
 from fairlane.model.message import PRIORITY_NAMES, DeadLetterOrigin, Delivery
@@ -19,8 +18,10 @@ from fairlane.model.names import id_of, ids_of
 from fairlane.scheduler.item import Priority
 from fairlane.verbs.leases import LeasedMessages, Nack
 
-RELEASED: Final = Given(reason="release")
-"""The reason of messages that go back because their consumer can't have them."""
+_UNREADABLE_MS: Final = 1_000
+"""How long a message that could not be read waits. Its queue may have no backoff, and then it would come back at once,
+for as long as the store has its trouble.
+"""
 
 
 def deliver(executor: Executor, hand_out: HandOut) -> None:
@@ -58,8 +59,8 @@ def _readable(executor: Executor, hand_out: HandOut) -> list[Delivery]:
             deliveries.extend(deliveries_of(executor.bodies, single))
         except FairlaneError as error:
             queue = hand_out.taker.queue
-            request = Nack(queue=queue, receipts=single.receipts(), error=str(error))
-            executor.submit(Call(request, given=RELEASED))
+            request = Nack(queue=queue, receipts=single.receipts(), error=str(error), delay_ms=_UNREADABLE_MS)
+            executor.submit(Call(request))
     return deliveries
 
 

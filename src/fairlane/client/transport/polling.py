@@ -16,7 +16,7 @@ from fairlane.client.retries import Retries, is_passing, pause_s
 from fairlane.client.transport.protocol import Sink
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, Receipt
-from fairlane.verbs.leases import Ack, Extend, Forward, Lease, LeasedMessages, Nack, NackIntent
+from fairlane.verbs.leases import Ack, Extend, Forward, Lease, LeasedMessages, Nack
 from fairlane.verbs.messages import Result
 from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
@@ -62,13 +62,12 @@ class PollingChannel:
         await asyncio.shield(self._polling)
         unseen = (*unseen, *self._late)
         with suppress(FairlaneError):  # the queue or the server may no longer exist
-            await self._return(((each.id, each.token) for each in unseen), "defer", "")
-            await self._return(list(self._held), "failure", "The stream was closed before the message was settled.")
+            await self._defer([*((each.id, each.token) for each in unseen), *self._held])
 
-    async def _return(self, held: Iterable[tuple[str, int]], intent: NackIntent, error: str) -> None:
+    async def _defer(self, held: Iterable[tuple[str, int]]) -> None:
         receipts = [Receipt(id=message_id, token=token) for message_id, token in held]
         if receipts:
-            request = Nack(queue=self._request.queue, receipts=receipts, intent=intent, error=error)
+            request = Nack(queue=self._request.queue, receipts=receipts, intent="defer")
             await self._ask("nack", request, 0)
 
     # --------------------------------------------------------------------------------------------------------- polling

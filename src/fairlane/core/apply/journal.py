@@ -103,7 +103,7 @@ def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
         after = message.aftermath()
         after.errors = tuple(image.errors)
         after.origin, after.dead_reason, after.dead_ms = image.origin, image.dead_reason, image.dead_ms
-        after.state, after.cap = image.state, image.cap
+        after.state, after.cap, after.expiries = image.state, image.cap, image.expiries
     if not image.joined:
         queue.staged[image.number] = message
         count_staged(ledger, queue, [message], image.size)

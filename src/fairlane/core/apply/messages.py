@@ -137,7 +137,7 @@ def returned(ledger: Ledger, record: records.Returned, at_ms: int) -> list[Messa
     for message in messages:
         at = position[message.number]
         if record.reason != "defer":
-            _note_failure(message, record.reason, record.errors[at] if record.errors is not None else "", at_ms)
+            _note_attempt(message, record.reason, record.errors[at] if record.errors is not None else "", at_ms)
         due_ms = record.due_ms[at] if record.due_ms is not None else None
         _end_lease(message)
         message.joined, message.since_ms = record.sequence + at, at_ms
@@ -145,9 +145,13 @@ def returned(ledger: Ledger, record: records.Returned, at_ms: int) -> list[Messa
     return messages
 
 
-def _note_failure(message: Message, reason: str, error: str, at_ms: int) -> None:
-    message.failures += 1
+def _note_attempt(message: Message, reason: str, error: str, at_ms: int) -> None:
+    """Note an attempt that failed or was lost."""
     after = message.aftermath()
+    if reason in records.LOST:
+        after.expiries += 1
+    else:
+        message.failures += 1
     attempt = FailedAttempt(at_ms, message.attempts, reason, error)
     after.errors = (*after.errors, attempt)[-ERRORS_KEPT_MAX:]
 
@@ -173,7 +177,7 @@ def dead(ledger: Ledger, record: records.Dead, at_ms: int) -> list[Message]:
     for message in messages:
         at = position[message.number]
         if record.ended is not None:
-            _note_failure(message, record.ended, record.errors[at] if record.errors is not None else "", at_ms)
+            _note_attempt(message, record.ended, record.errors[at] if record.errors is not None else "", at_ms)
         _end_lease(message)
         after = message.aftermath()
         after.origin, after.dead_reason, after.dead_ms = record.queue, record.reason, at_ms

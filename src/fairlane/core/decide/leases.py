@@ -23,6 +23,7 @@ from fairlane.errors import (
     StateMismatch,
 )
 from fairlane.journal.records import (
+    LOST,
     Acked,
     AnyRecord,
     Dead,
@@ -32,6 +33,7 @@ from fairlane.journal.records import (
     Leased,
     Removed,
     Returned,
+    ReturnReason,
     StateRemoved,
     StateSet,
 )
@@ -213,7 +215,7 @@ def nack(ledger: Ledger, request: Nack, now_ms: int, given: Given) -> Decision[R
         errors = [error] * len(back) if error else None
         records.append(Returned(sequence, queue.name, [message.number for message, _ in back], reason, due_ms, errors))
         sequence += len(back)
-    for why in ("requested", "hook", "max_attempts"):
+    for why in ("requested", "hook", "max_attempts", "max_expiries"):
         dead = [message.number for message, fate in zip(held, fates, strict=True) if fate == why]
         if dead:
             errors = [error] * len(dead) if error else None
@@ -247,21 +249,31 @@ def _fate(queue: Queue, message: Message, request: Nack, given: Given, row: int,
     if request.intent == "dead" and can_die:
         return "requested"
     answer = given.verdicts[row] if given.verdicts is not None else None
-    failures = message.failures + 1
     if answer is not None and answer.is_dead and can_die:
         return "hook"
-    if answer is None and can_die and queue.policy.max_attempts and failures >= queue.policy.max_attempts:
-        return "max_attempts"
-    delay_ms = _delay(queue.policy, failures, request, answer, given.dice[row] if given.dice else 0)
+    if answer is None and can_die and (limit := _limit_reached(queue.policy, message, given.reason)) is not None:
+        return limit
+    delay_ms = _delay(queue.policy, message, request, answer, given, row)
     return now_ms + delay_ms if delay_ms else 0
 
 
-def _delay(policy: QueuePolicy, failures: int, request: Nack, answer: FailureAnswer | None, die: int) -> int:
+def _limit_reached(policy: QueuePolicy, message: Message, reason: ReturnReason) -> DeadReason | None:
+    """Return the limit of the policy that a message reaches with this attempt, or None."""
+    if reason in LOST:
+        return "max_expiries" if 0 < policy.max_expiries <= message.expiries + 1 else None
+    return "max_attempts" if 0 < policy.max_attempts <= message.failures + 1 else None
+
+
+def _delay(
+    policy: QueuePolicy, message: Message, request: Nack, answer: FailureAnswer | None, given: Given, row: int
+) -> int:
     if answer is not None and answer.delay_ms is not None:
         return answer.delay_ms
     if request.delay_ms is not None:
         return request.delay_ms
-    return backoff_ms(policy, failures, die)
+    if given.reason in LOST:
+        return 0
+    return backoff_ms(policy, message.failures + 1, given.dice[row] if given.dice else 0)
 
 
 def backoff_ms(policy: QueuePolicy, failures: int, die: int) -> int:
