@@ -189,7 +189,7 @@ def _reason(view: MessageView) -> str:
 
 
 def of_message(view: MessageView) -> list[Table]:
-    """Return the tables of one message: facts, headers, failed attempts and payload."""
+    """Return the tables of one message: facts, headers, failed and lost attempts, and payload."""
     facts = [
         ["id", view.id],
         ["queue", view.queue],
@@ -202,10 +202,7 @@ def of_message(view: MessageView) -> list[Table]:
         ["attempts", f"{view.attempts}, {view.failures} failed"],
         ["size", size(view.size)],
         ["correlation id", view.correlation_id or "-"],
-        *([["leased by", _lessee(view)]] if view.status == "leased" else []),
-        *([["due", instant(view.due_ms)]] if view.due_ms is not None else []),
-        *([["deadline", instant(view.deadline_ms)]] if view.deadline_ms is not None else []),
-        *([["died", f"{view.dead.reason}, {instant(view.dead.at_ms)}"]] if view.dead is not None else []),
+        *_rare_facts(view),
         ["payload", excerpt(view.payload, 400)],
     ]
     found = [Table([], facts)]
@@ -213,8 +210,20 @@ def of_message(view: MessageView) -> list[Table]:
         found.append(Table(["header", "value"], [list(pair) for pair in sorted(view.headers.items())]))
     if view.errors:
         rows = [[str(failed.attempt), instant(failed.at_ms), failed.reason, failed.error] for failed in view.errors]
-        found.append(Table(["attempt", "at", "reason", "error"], rows, title="Failed attempts"))
+        found.append(Table(["attempt", "at", "reason", "error"], rows, title="Failed and lost attempts"))
     return found
+
+
+def _rare_facts(view: MessageView) -> list[list[str]]:
+    """Return what only some messages have."""
+    return [
+        *([["leased by", _lessee(view)]] if view.status == "leased" else []),
+        *([["due", instant(view.due_ms)]] if view.due_ms is not None else []),
+        *([["deadline", instant(view.deadline_ms)]] if view.deadline_ms is not None else []),
+        *([["max attempts", str(view.max_attempts)]] if view.max_attempts is not None else []),
+        *([["visibility", f"{view.visibility_timeout_ms} ms"]] if view.visibility_timeout_ms is not None else []),
+        *([["died", f"{view.dead.reason}, {instant(view.dead.at_ms)}"]] if view.dead is not None else []),
+    ]
 
 
 def _lessee(view: MessageView) -> str:

@@ -63,11 +63,14 @@ class Command(Generic[O_co]):
 
 @dataclass(slots=True, kw_only=True)
 class LeasePicked(Command[int]):
-    """Lease the messages that the schedule has picked. The outcome is when the leases end."""
+    """Lease the messages that the schedule has picked, for a time that the consumer requests or by their own timeouts.
+
+    The outcome is when the leases end, apart from those of messages with timeouts of their own.
+    """
 
     queue: str
     numbers: list[int]
-    visibility_ms: int
+    visibility_ms: int | None
     owner: str | None = None
     picking: Picking | None = None
 

@@ -49,7 +49,7 @@ class ChunkHome:
 
 @dataclass(slots=True, eq=False)
 class Aftermath:
-    """What few messages have: attempts that failed or were lost, a past in another queue, workflow state."""
+    """What few messages have: lost or failed attempts, a past in another queue, workflow state, limits of their own."""
 
     errors: tuple[FailedAttempt, ...] = ()
     origin: str | None = None
@@ -58,6 +58,8 @@ class Aftermath:
     state: int | None = None
     cap: int | None = None
     expiries: int = 0
+    max_attempts: int | None = None
+    visibility_ms: int | None = None
 
 
 class ScheduledItem(Item):
@@ -133,6 +135,18 @@ class Message(ScheduledItem):
     def is_claimed(self) -> bool:
         """Whether a registered consumer has it, under a lease that no timer ends."""
         return self.expires_ms == NEVER_MS
+
+    @property
+    def max_attempts(self) -> int:
+        """How many attempts may fail, by its own limit or its queue's; 0 for any number."""
+        own = None if self.after is None else self.after.max_attempts
+        return self.queue.policy.max_attempts if own is None else own
+
+    @property
+    def visibility_ms(self) -> int:
+        """How long its leases last, by its own timeout or its queue's."""
+        own = None if self.after is None else self.after.visibility_ms
+        return self.queue.policy.visibility_timeout_ms if own is None else own
 
     @property
     def expiries(self) -> int:

@@ -161,6 +161,10 @@ class Schedule:
             self.presence.follow(record)
         elif messages:
             self._leases.push(record.expires_ms, LeaseBatch(schedule.queue, record.numbers))
+            if type(record) is Leased and record.ends_ms is not None:
+                for message in messages:
+                    if message.expires_ms != record.expires_ms:
+                        self._leases.push(message.expires_ms, LeaseBatch(schedule.queue, [message.number]))
 
     def _presence(self, record: AnyRecord, _messages: list[Message], _now_ms: int) -> None:
         self.presence.follow(record)

@@ -182,7 +182,9 @@ def _put_messages(columns: Columns, record: OfMessages, count: int) -> None:
 def _leased(columns: Columns, record: records.Leased, count: int) -> None:
     _put_messages(columns, record, count)
     columns.put("token", range(record.sequence, record.sequence + count))
-    if record.expires_ms != NEVER_MS:
+    if record.ends_ms is not None:
+        columns.put("expires_ms", record.ends_ms)
+    elif record.expires_ms != NEVER_MS:
         columns.fill("expires_ms", record.expires_ms, count)
     columns.fill("owner", record.owner, count)
     picking = record.picking

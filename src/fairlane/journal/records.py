@@ -60,6 +60,8 @@ class Terms(msgspec.Struct, array_like=True, gc=False):
     due_ms: list[int | None] | None = None
     deadlines_ms: list[int | None] | None = None
     caps: list[int | None] | None = None
+    max_attempts: list[int | None] | None = None
+    visibilities_ms: list[int | None] | None = None
 
 
 class Enqueued(Record, tag="enqueued"):
@@ -122,6 +124,8 @@ class Leased(OfMessages, tag="leased"):
     """None if as many messages were found as requested, and nothing held them up."""
     claim: int | None = None
     """The number of the claim; the owner is then the registered consumer, and the lease has no end."""
+    ends_ms: list[int] | None = None
+    """When each lease expires, if not all of them do at ``expires_ms``."""
 
 
 class Extended(OfMessages, tag="extended"):
@@ -364,6 +368,8 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
     since_ms: int = 0
     """When it last began to wait; 0 if that was at its enqueue."""
     expiries: int = 0
+    max_attempts: int | None = None
+    visibility_ms: int | None = None
 
 
 class DedupImage(msgspec.Struct, array_like=True, gc=False):

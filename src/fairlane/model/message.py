@@ -55,6 +55,9 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         dedup_id: a second message of the same tenant with the same one, within the queue's window, is not enqueued; the
             id of the first is returned.
         correlation_id: travels with the message through retries and dead letters; the message's own id by default.
+        max_attempts: failed attempts before it goes to the dead-letter queue, instead of the queue's; 0 for no limit.
+        visibility_timeout_ms: how long its leases last, instead of the queue's visibility timeout. A consumer that
+            requests another timeout overrides both.
     """
 
     payload: bytes = b""
@@ -68,6 +71,8 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     deadline_ms: int | None = None
     dedup_id: str | None = None
     correlation_id: str | None = None
+    max_attempts: int | None = None
+    visibility_timeout_ms: int | None = None
 
 
 class MessageTerms(TypedDict, total=False):
@@ -83,6 +88,8 @@ class MessageTerms(TypedDict, total=False):
     deadline_ms: int | None
     dedup_id: str | None
     correlation_id: str | None
+    max_attempts: int | None
+    visibility_timeout_ms: int | None
 
 
 class FailedAttempt(msgspec.Struct, frozen=True, array_like=True):
@@ -185,3 +192,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     correlation_id: str | None = None
     claim: int | None = None
     """The number of the claim of its owner, a registered consumer, under which it is leased."""
+    max_attempts: int | None = None
+    """Its own limit of failed attempts, if it has one."""
+    visibility_timeout_ms: int | None = None
+    """Its own visibility timeout, if it has one."""

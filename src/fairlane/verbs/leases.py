@@ -37,7 +37,7 @@ class Lease(Request[LeasedMessages], frozen=True, kw_only=True):
     Attributes:
         count: the most messages to lease.
         wait_ms: how long to wait for the first message.
-        visibility_ms: how long the leases last; the queue's visibility timeout by default.
+        visibility_ms: how long the leases last; the visibility timeout of the message or the queue by default.
         owner: the name of the consumer, for operators.
         with_state: whether to include the workflow state of each message.
     """
@@ -110,7 +110,7 @@ class Extend(Request[Results], frozen=True, kw_only=True):
     """Renew leases. Each one succeeds or fails separately.
 
     Attributes:
-        visibility_ms: how long the leases last from now; the queue's visibility timeout by default.
+        visibility_ms: how long the leases last from now; the visibility timeout of the message or the queue by default.
     """
 
     queue: str

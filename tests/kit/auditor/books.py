@@ -57,6 +57,8 @@ class Entry:
     due_ms: int | None
     deadline_ms: int | None
     cap: int | None
+    attempts_max: int | None
+    visibility_ms: int | None
     line: int
     attempts: int = 0
     failures: int = 0

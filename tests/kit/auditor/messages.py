@@ -145,7 +145,10 @@ class MessageRecords(ClaimRecords, SinkRecords):
                 violated(f"message {entry.number} is leased a second time, under {token} and {entry.token}")
             self._rules.check_hand_out(book, entry, at_ms)
             self._books.leave_lane(entry)
-            entry.token, entry.expires_ms, entry.owner = token, record.expires_ms, record.owner
+            end_ms = record.expires_ms if record.ends_ms is None else record.ends_ms[token - record.sequence]
+            if end_ms != record.expires_ms and end_ms != at_ms + (entry.visibility_ms or 0):
+                violated(f"the lease of message {entry.number} ends at {end_ms}, not by {entry.visibility_ms}")
+            entry.token, entry.expires_ms, entry.owner = token, end_ms, record.owner
             entry.attempts += 1
             book.in_use.update(prefixes(entry.path))
             self._books.leases[token] = LeaseNote(entry.number, record.queue, record.owner, claim=record.claim)
@@ -194,7 +197,8 @@ class MessageRecords(ClaimRecords, SinkRecords):
         A hook decides if there is one, and has an answer, and could be asked: not where a read failed.
         """
         if reason == "failure":
-            verdicts = {"max_attempts": 0 < policy.max_attempts <= entry.failures}
+            most = policy.max_attempts if entry.attempts_max is None else entry.attempts_max
+            verdicts = {"max_attempts": 0 < most <= entry.failures}
         else:
             verdicts = {"max_expiries": 0 < policy.max_expiries <= entry.expiries}
         headers = self._books.births[entry.number].message.headers
@@ -272,4 +276,6 @@ class MessageRecords(ClaimRecords, SinkRecords):
             cost=entry.cost,
             priority=("high", "normal", "low")[entry.priority],
             throttles=tuple(name.removeprefix(f"{target}/") for name in entry.throttles),
+            max_attempts=entry.attempts_max,
+            visibility_timeout_ms=entry.visibility_ms,
         )

@@ -125,6 +125,8 @@ class Workload:
             (0.15, "delay_ms", self.span_ms),
             (0.12, "deadline_ms", self.span_ms),
             (0.3, "dedup_id", self._dedup_id),
+            (0.1, "max_attempts", lambda: self.chance.randint(0, 4)),
+            (0.1, "visibility_timeout_ms", lambda: self.one_of(300, 5_000, 40_000)),
             (0.2, "correlation_id", lambda: f"c{self.chance.randint(0, 99)}"),
         )
         for likelihood, name, draw in optional:

@@ -117,6 +117,20 @@ class TransportContract:
 
         self.run(scenario)
 
+    def test_a_message_has_limits_of_its_own(self) -> None:
+        """Its attempts and its visibility timeout arrive, and count instead of the queue's."""
+
+        async def scenario(client: AsyncClient) -> None:
+            message_id = await client.enqueue("jobs", b"x", max_attempts=1, visibility_timeout_ms=400_000)
+            view = await client.get("jobs", message_id)
+            check_same((view.max_attempts, view.visibility_timeout_ms), (1, 400_000), "limits")
+            (message,) = await client.lease("jobs")
+            check_same(message.expires_ms > view.enqueued_ms + 300_000, True, "a long lease")
+            await message.nack("no")
+            check_same((await client.queue("jobs.dlq")).waiting, 1, "dead letters")
+
+        self.run(scenario)
+
     def test_messages_are_given_back_in_three_ways(self) -> None:
         """A nack counts a failure and keeps its text, a defer counts none, and a dead letter is one at once."""
 

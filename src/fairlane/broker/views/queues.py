@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -12,7 +12,7 @@ from fairlane.broker.bodies import Bodies
 from fairlane.broker.views.deliveries import dead_letter_of
 from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.broker.waiting.redrives import admits, numbers_meant
-from fairlane.core.ledger import Ledger, Message, Queue
+from fairlane.core.ledger import Aftermath, Ledger, Message, Queue
 from fairlane.core.schedule import Schedule
 from fairlane.errors import InvalidArgument, MessageNotFound, QueueNotFound
 from fairlane.model.claims import ConsumerView
@@ -21,6 +21,8 @@ from fairlane.model.names import dlq_of, id_of, is_dlq, number_of
 from fairlane.model.staging import SinkView
 from fairlane.model.views import DeadLetterFilter, Explained, KeyView, QueueView, StreamView, ThrottleView
 from fairlane.scheduler.survey import KeyState
+
+_NO_AFTERMATH: Final = Aftermath()
 
 KEYS_SHOWN = 100
 
@@ -264,7 +266,7 @@ def views_of(bodies: Bodies, messages: Sequence[Message], *, with_body: bool, no
 
 def message_view(message: Message, now_ms: int) -> MessageView:
     """Return a message as an observer sees it, without its body."""
-    after = message.after
+    after = message.after if message.after is not None else _NO_AFTERMATH
     is_delayed = message.due_ms is not None and message.due_ms > now_ms
     status: MessageStatus = "leased" if message.token else "delayed" if is_delayed else "waiting"
     return MessageView(
@@ -282,12 +284,14 @@ def message_view(message: Message, now_ms: int) -> MessageView:
         size=message.size,
         attempts=message.attempts,
         failures=message.failures,
-        errors=after.errors if after is not None else (),
+        errors=after.errors,
         dead=dead_letter_of(message),
         owner=message.owner,
         expires_ms=None if message.is_claimed else message.expires_ms or None,
-        state_etag=None if after is None or after.state is None else id_of(after.state),
+        state_etag=None if after.state is None else id_of(after.state),
         claim=_claim_of(message),
+        max_attempts=after.max_attempts,
+        visibility_timeout_ms=after.visibility_ms,
     )
 
 

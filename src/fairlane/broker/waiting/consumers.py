@@ -280,13 +280,10 @@ class WaitingConsumers:
             if cycle.handed_out_bytes >= self._answer_bytes_max:
                 cycle.handed_out = max(cycle.handed_out, self._cycle_events_max)
         token = executor.ledger.next_sequence
-        visibility_ms = taker.visibility_ms
-        if visibility_ms is None:
-            visibility_ms = executor.ledger.queues[queue].policy.visibility_timeout_ms
         command = LeasePicked(
             queue=queue,
             numbers=[message.number for message in picked],
-            visibility_ms=visibility_ms,
+            visibility_ms=taker.visibility_ms,
             owner=taker.owner,
             picking=schedule.last_picking(queue, picked),
         )

@@ -270,6 +270,8 @@ def _command(
             cost=message.cost,
             priority=PRIORITY_NAMES[message.priority],
             throttles=tuple(name.removeprefix(prefix) for name in message.throttles),
+            max_attempts=None if message.after is None else message.after.max_attempts,
+            visibility_timeout_ms=None if message.after is None else message.after.visibility_ms,
         )
         for message, question in zip(messages, questions, strict=True)
     ]

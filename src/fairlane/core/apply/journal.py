@@ -99,11 +99,13 @@ def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
     message.joined, message.since_ms = image.joined, image.since_ms or image.enqueued_ms
     message.attempts, message.failures = image.attempts, image.failures
     message.token, message.expires_ms, message.owner = image.token, image.expires_ms, image.owner
-    if image.errors or image.origin is not None or image.state is not None or image.cap is not None:
+    own = (image.origin, image.state, image.cap, image.max_attempts, image.visibility_ms)
+    if image.errors or own.count(None) < len(own):
         after = message.aftermath()
         after.errors = tuple(image.errors)
         after.origin, after.dead_reason, after.dead_ms = image.origin, image.dead_reason, image.dead_ms
         after.state, after.cap, after.expiries = image.state, image.cap, image.expiries
+        after.max_attempts, after.visibility_ms = image.max_attempts, image.visibility_ms
     if not image.joined:
         queue.staged[image.number] = message
         count_staged(ledger, queue, [message], image.size)

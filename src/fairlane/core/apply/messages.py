@@ -54,8 +54,7 @@ def take_in(
             message = among[number] = Message(number, queue, chunk, size, at_ms, row)
             messages.append(message)
             number += 1
-    if record.terms.caps is not None:
-        _set_caps(messages, record.terms.caps)
+    _set_rare_terms(messages, record.terms)
     return messages
 
 
@@ -85,10 +84,14 @@ def rows_of(terms: records.Terms) -> Iterable[Row]:
     )
 
 
-def _set_caps(messages: list[Message], caps: list[int | None]) -> None:
-    for message, cap in zip(messages, caps, strict=True):
-        if cap is not None:
-            message.aftermath().cap = cap
+def _set_rare_terms(messages: list[Message], terms: records.Terms) -> None:
+    """Set the terms that few messages have."""
+    columns = (("cap", terms.caps), ("max_attempts", terms.max_attempts), ("visibility_ms", terms.visibilities_ms))
+    for name, column in columns:
+        if column is not None:
+            for message, value in zip(messages, column, strict=True):
+                if value is not None:
+                    setattr(message.aftermath(), name, value)
 
 
 def _remember(ledger: Ledger, queue: Queue, names: Sequence[str | None], until_ms: int, home: int) -> None:
@@ -110,6 +113,10 @@ def leased(ledger: Ledger, record: records.Leased, at_ms: int) -> list[Message]:
         message.expires_ms = expires_ms
         message.owner = owner
         message.attempts += 1
+    if record.ends_ms is not None:
+        ends_ms = dict(zip(record.numbers, record.ends_ms, strict=True))
+        for message in messages:
+            message.expires_ms = ends_ms[message.number]
     if messages:
         messages[0].queue.leased += len(messages)
     if record.claim is not None:
@@ -207,7 +214,6 @@ def redriven(ledger: Ledger, record: records.Redriven, at_ms: int) -> list[Messa
     messages = known(ledger, record)
     target = ledger.queues[record.target]
     rows = dict(zip(record.numbers, rows_of(record.terms), strict=True))
-    caps = dict(zip(record.numbers, record.terms.caps or [None] * len(record.numbers), strict=True))
     for at, message in numbered(record, messages):
         _leave(message)
         message.key, message.weight, message.cost, message.priority, message.throttles, due_ms, deadline_ms = rows[
@@ -215,13 +221,11 @@ def redriven(ledger: Ledger, record: records.Redriven, at_ms: int) -> list[Messa
         ]
         _join(message, target)
         state = message.after.state if message.after is not None else None
-        message.after = None
-        if state is not None or caps[message.number] is not None:
-            message.aftermath().state = state
-            message.aftermath().cap = caps[message.number]
+        message.after = None if state is None else Aftermath(state=state)
         message.attempts = message.failures = 0
         message.joined, message.since_ms = at, at_ms
         message.set_times(due_ms=due_ms, deadline_ms=deadline_ms)
+    _set_rare_terms(messages, record.terms)
     return messages
 
 

@@ -56,9 +56,22 @@ def _results(outcome: Outcome) -> Results:
 
 def lease(ledger: Ledger, request: LeasePicked, now_ms: int, _given: Given) -> Decision[int]:
     """Lease what the schedule has picked. The outcome is the instant at which the leases end."""
-    expires_ms = now_ms + request.visibility_ms
+    queue, span_ms = ledger.queues[request.queue], request.visibility_ms
+    expires_ms = now_ms + (queue.policy.visibility_timeout_ms if span_ms is None else span_ms)
     record = Leased(ledger.next_sequence, request.queue, request.numbers, expires_ms, request.owner, request.picking)
+    if span_ms is None:
+        messages = queue.messages
+        for number in request.numbers:  # not a comprehension: most messages have no timeout of their own
+            if messages[number].after is not None:
+                record.ends_ms = _own_ends(queue, request.numbers, now_ms, expires_ms)
+                break
     return Decision([record], expires_ms)
+
+
+def _own_ends(queue: Queue, numbers: Sequence[int], now_ms: int, expires_ms: int) -> list[int] | None:
+    """Return when the leases of messages end by their own timeouts, or None if that is the usual instant for all."""
+    ends_ms = [now_ms + queue.messages[number].visibility_ms for number in numbers]
+    return None if ends_ms.count(expires_ms) == len(ends_ms) else ends_ms
 
 
 def extend(ledger: Ledger, request: Extend, now_ms: int, _given: Given) -> Decision[Results]:
@@ -69,19 +82,35 @@ def extend(ledger: Ledger, request: Extend, now_ms: int, _given: Given) -> Decis
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    span_ms = queue.policy.visibility_timeout_ms if request.visibility_ms is None else request.visibility_ms
-    if (fault := whole_fault("visibility_ms", span_ms, least=1, most=limits.TIMESPAN_MS_MAX)) is not None:
-        return refuse(InvalidArgument(fault))
+    span_ms = request.visibility_ms
+    if span_ms is not None:
+        fault = whole_fault("visibility_ms", span_ms, least=1, most=limits.TIMESPAN_MS_MAX)
+        if fault is not None:
+            return refuse(InvalidArgument(fault))
     held, results = _held(queue, request.receipts, now_ms)
-    expires_ms = now_ms + span_ms
-    ends = iter([NEVER_MS if message.is_claimed else expires_ms for message in held])
+    ends_ms = [
+        NEVER_MS if message.is_claimed else now_ms + (message.visibility_ms if span_ms is None else span_ms)
+        for message in held
+    ]
+    ends = iter(ends_ms)
     outcome = Results(
         results=[Result(expires_ms=next(ends)) if error is None else Result(error=body_of(error)) for error in results]
     )
-    numbers = [message.number for message in held if not message.is_claimed]
-    if not numbers:
-        return Decision([], outcome)
-    return Decision([Extended(ledger.next_sequence, queue.name, numbers, expires_ms)], outcome)
+    return Decision(_extended(ledger, queue, held, ends_ms), outcome)
+
+
+def _extended(ledger: Ledger, queue: Queue, held: Sequence[Message], ends_ms: Sequence[int]) -> list[AnyRecord]:
+    """Return a record for each instant at which leases are to end."""
+    by_end: dict[int, list[int]] = {}
+    for message, end_ms in zip(held, ends_ms, strict=True):
+        if end_ms != NEVER_MS:
+            by_end.setdefault(end_ms, []).append(message.number)
+    records: list[AnyRecord] = []
+    sequence = ledger.next_sequence
+    for end_ms, numbers in by_end.items():
+        records.append(Extended(sequence, queue.name, numbers, end_ms))
+        sequence += len(numbers)
+    return records
 
 
 def _held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> tuple[list[Message], Outcome]:
@@ -261,7 +290,7 @@ def _limit_reached(policy: QueuePolicy, message: Message, reason: ReturnReason) 
     """Return the limit of the policy that a message reaches with this attempt, or None."""
     if reason in LOST:
         return "max_expiries" if 0 < policy.max_expiries <= message.expiries + 1 else None
-    return "max_attempts" if 0 < policy.max_attempts <= message.failures + 1 else None
+    return "max_attempts" if 0 < message.max_attempts <= message.failures + 1 else None
 
 
 def _delay(

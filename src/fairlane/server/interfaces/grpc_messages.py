@@ -54,6 +54,8 @@ def _new(message: Any) -> NewMessage:  # noqa: ANN401 - see above
         deadline_ms=message.deadline_ms if has("deadline_ms") else None,
         dedup_id=message.dedup_id if has("dedup_id") else None,
         correlation_id=message.correlation_id if has("correlation_id") else None,
+        max_attempts=message.max_attempts if has("max_attempts") else None,
+        visibility_timeout_ms=message.visibility_timeout_ms if has("visibility_timeout_ms") else None,
     )
 
 
