@@ -106,10 +106,13 @@ def resume(broker: Broker, queue: str, *, key: Key | None) -> Printed:
     return {"queue": queue, "key": key, "paused": False}, f"Resumed {_subject(queue, key)}."
 
 
-@broker_command(QUEUE, group=queue_command, asks='Delete all messages of queue "{queue}" that are not leased?')
-def purge(broker: Broker, queue: str) -> Printed:
-    """Delete all messages of a queue that are not leased."""
-    count = broker.purge(queue)
+_WITH_LEASED = click.option("--with-leased", is_flag=True, help="Also leased messages; their leases become stale.")
+
+
+@broker_command(QUEUE, _WITH_LEASED, group=queue_command, asks='Delete the messages of queue "{queue}"?')
+def purge(broker: Broker, queue: str, *, with_leased: bool) -> Printed:
+    """Delete all messages of a queue that are not leased, or all of them."""
+    count = broker.purge(queue, with_leased=with_leased)
     return {"queue": queue, "purged": count}, f"Deleted {message_count(count)}."
 
 

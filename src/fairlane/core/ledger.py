@@ -49,7 +49,11 @@ class ChunkHome:
 
 @dataclass(slots=True, eq=False)
 class Aftermath:
-    """What few messages have: lost or failed attempts, a past in another queue, workflow state, limits of their own."""
+    """What few messages have: lost or failed attempts, a past in another queue, workflow state, limits of their own.
+
+    Attributes:
+        late_token: the fencing token of its last lease, if that was lost and it has not been leased since.
+    """
 
     errors: tuple[FailedAttempt, ...] = ()
     origin: str | None = None
@@ -58,6 +62,7 @@ class Aftermath:
     state: int | None = None
     cap: int | None = None
     expiries: int = 0
+    late_token: int = 0
     max_attempts: int | None = None
     visibility_ms: int | None = None
 

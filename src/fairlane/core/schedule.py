@@ -172,7 +172,10 @@ class Schedule:
     def _acked(self, record: Acked, messages: list[Message], now_ms: int) -> None:
         schedule = self._known[record.queue]
         self._touched[schedule] = None
-        schedule.release(messages, now_ms)
+        if record.is_late:
+            schedule.cancel(messages, now_ms)
+        else:
+            schedule.release(messages, now_ms)
         if record.costs is not None:
             schedule.settle(messages, record.costs)
 

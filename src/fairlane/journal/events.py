@@ -209,6 +209,8 @@ def _extended(columns: Columns, record: records.Extended, count: int) -> None:
 def _acked(columns: Columns, record: records.Acked, count: int) -> None:
     _put_messages(columns, record, count)
     columns.put("cost", record.costs)
+    if record.is_late:
+        columns.fill("reason", "late", count)
 
 
 def _returned(columns: Columns, record: records.Returned, count: int) -> None:

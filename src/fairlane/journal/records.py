@@ -138,6 +138,8 @@ class Acked(OfMessages, tag="acked"):
     """Messages were acknowledged, with their true costs where consumers reported them."""
 
     costs: list[int | None] | None = None
+    is_late: bool = False
+    """Whether their leases had expired, and they were waiting again."""
 
 
 class Returned(OfMessages, tag="returned"):
@@ -368,6 +370,7 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
     since_ms: int = 0
     """When it last began to wait; 0 if that was at its enqueue."""
     expiries: int = 0
+    late_token: int = 0
     max_attempts: int | None = None
     visibility_ms: int | None = None
 

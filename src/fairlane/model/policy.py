@@ -43,6 +43,8 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes:
         visibility_timeout_ms: how long a lease lasts unless the consumer requests another timeout or extends it.
+        late_ack: whether a consumer may still acknowledge a message after its lease has expired or was released, until
+            the message is leased again.
         max_attempts: failed attempts before a message goes to the dead-letter queue; 0 for no limit.
         max_expiries: leases that expire, or whose consumers disconnect, before a message goes to the dead-letter queue;
             0 for no limit.
@@ -77,6 +79,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
 
     visibility_timeout_ms: int = 30_000
+    late_ack: bool = False
     max_attempts: int = 5
     max_expiries: int = 0
     backoff_ms: int = 0

@@ -72,9 +72,15 @@ class MessageCount(Shape, frozen=True, kw_only=True):
 
 @Verb(name="purge", path="queues/purge", right="admin", spread="all", command="queue purge")
 class PurgeQueue(Request[MessageCount], frozen=True, kw_only=True):
-    """Delete all messages of a queue that are not leased."""
+    """Delete all messages of a queue.
+
+    Attributes:
+        queue: the queue.
+        with_leased: whether to delete leased messages, too. Their leases become stale.
+    """
 
     queue: str
+    with_leased: bool = False
 
 
 class QueueList(Shape, frozen=True, kw_only=True):

@@ -122,7 +122,9 @@ class Auditor:
     def has_hook(self, queue: str) -> bool:
         """Return whether a queue has, or may just have had, a script that decides about failures."""
         book = self.books.queues.get(queue)
-        return book is None or book.policy.on_failure is not None or book.set_at >= self.books.commit_first
+        if book is None or book.policy.on_failure is not None:
+            return True
+        return max(book.set_at, book.made_at) >= self.books.commit_first
 
     def told_extended(self, deliveries: Sequence[Delivery], outcome: Outcome, now_ms: int) -> None:
         """Check the answer to an extend."""
@@ -287,5 +289,5 @@ def _picture(message: Message) -> tuple[object, ...]:
         *(message.token, message.expires_ms, message.owner, errors, None if after is None else after.origin),
         *(None if after is None else after.dead_reason, 0 if after is None else after.dead_ms),
         *(None if after is None else after.state, 0 if after is None else after.expiries),
-        *((None, None) if after is None else (after.max_attempts, after.visibility_ms)),
+        *((0, None, None) if after is None else (after.late_token, after.max_attempts, after.visibility_ms)),
     )

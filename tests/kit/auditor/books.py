@@ -71,6 +71,8 @@ class Entry:
     dead_ms: int = 0
     state: int | None = None
     expiries: int = 0
+    late_token: int = 0
+    """The token of its last lease, if that was lost and it waits since."""
     is_fresh: bool = True
     """Whether it has kept its first position since it was enqueued, so that delivery order applies to it."""
 

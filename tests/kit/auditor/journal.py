@@ -213,7 +213,15 @@ def picture_of_entry(entry: Entry) -> tuple[object, ...]:
         *(entry.number, entry.queue, entry.chunk, entry.size, entry.path, entry.weight, entry.cost, entry.priority),
         *(entry.throttles, entry.due_ms, entry.deadline_ms, entry.cap, entry.enqueued_ms, entry.line, entry.attempts),
         *(entry.failures, entry.token, entry.expires_ms, entry.owner, tuple(entry.errors), entry.origin),
-        *(entry.dead_reason, entry.dead_ms, entry.state, entry.expiries, entry.attempts_max, entry.visibility_ms),
+        *(
+            entry.dead_reason,
+            entry.dead_ms,
+            entry.state,
+            entry.expiries,
+            entry.late_token,
+            entry.attempts_max,
+            entry.visibility_ms,
+        ),
     )
 
 
@@ -230,6 +238,7 @@ def picture_of_image(image: r.MessageImage) -> tuple[object, ...]:
             image.dead_ms,
             image.state,
             image.expiries,
+            image.late_token,
             image.max_attempts,
             image.visibility_ms,
         ),

@@ -168,8 +168,14 @@ class MessageRecords(ClaimRecords, SinkRecords):
             self._books.leases[entry.token].extended.append(record.expires_ms)
 
     def _acked(self, record: r.Acked, at_ms: int) -> None:
+        policy = self._books.queues[record.queue].policy
         for entry in self._entries(record):
-            self._check_held(entry, at_ms, "ack")
+            if record.is_late:
+                if not policy.late_ack or entry.token or not entry.late_token:
+                    violated(f"late ack of message {entry.number}, lease {entry.token}, before {entry.late_token}")
+                self._books.leases[entry.late_token].ended = "acked"
+            else:
+                self._check_held(entry, 0 if policy.late_ack else at_ms, "ack")
             self._books.take_out(entry, "acked", at_ms)
 
     def _returned(self, record: r.Returned, at_ms: int) -> None:
@@ -183,6 +189,7 @@ class MessageRecords(ClaimRecords, SinkRecords):
             if due_ms is not None and record.reason in ("expiry", "release") and policy.on_failure is None:
                 violated(f"message {entry.number} waits until {due_ms} after a lease that was lost")
             self._books.leases[entry.token].due_ms = due_ms
+            entry.late_token = entry.token if record.reason in ("expiry", "release") else 0
             self._books.end_lease(entry, f"returned:{record.reason}", at_ms)
             entry.due_ms, entry.line = due_ms, record.sequence + at
 
@@ -227,6 +234,7 @@ class MessageRecords(ClaimRecords, SinkRecords):
                 verdicts = self._verdicts(entry, policy, record.ended or "")
                 if record.reason != "requested" and not verdicts.get(record.reason):
                     violated(f"message {entry.number} is dead after {entry.failures} failures by {record.reason}")
+            entry.late_token = 0
             entry.origin, entry.dead_reason, entry.dead_ms = record.queue, record.reason, at_ms
             entry.due_ms = entry.deadline_ms = None
             entry.line = record.sequence + at
@@ -263,7 +271,7 @@ class MessageRecords(ClaimRecords, SinkRecords):
                 violated(f"message {entry.number} is redriven with terms {rows[at]} instead of {expected}")
             for name in TERM_NAMES:
                 setattr(entry, name, rows[at][name])
-            entry.attempts = entry.failures = entry.expiries = 0
+            entry.attempts = entry.failures = entry.expiries = entry.late_token = 0
             entry.errors, entry.origin, entry.dead_reason, entry.dead_ms = [], None, None, 0
             entry.line = record.sequence + at
             self._books.move(entry, record.target)

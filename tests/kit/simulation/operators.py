@@ -93,8 +93,8 @@ class Everybody(BatchWriters):
 
     def purge(self) -> None:
         """Purge a queue."""
-        queue = self._any_queue()
-        self.do(f"purge {queue}", PurgeQueue(queue=queue), _believe)
+        queue, with_leased = self._any_queue(), self.world.workload.happens(0.5)
+        self.do(f"purge {queue}, {with_leased=}", PurgeQueue(queue=queue, with_leased=with_leased), _believe)
 
     def pause_or_resume(self) -> None:
         """Pause a queue or a key, or resume one that is paused."""

@@ -74,6 +74,7 @@ class Workload:
         chance = self.chance
         policy = QueuePolicy(
             visibility_timeout_ms=self.one_of(500, 5_000, 30_000),
+            late_ack=self.happens(0.3),
             max_attempts=self.one_of(0, 1, 2, 3, 5),
             max_expiries=self.one_of(0, 0, 1, 3),
             backoff_ms=self.one_of(0, 100, 1_000),

@@ -223,3 +223,20 @@ def test_cancel_takes_out_what_is_not_leased_each_on_its_own() -> None:
     assert codes(results) == ["not_pending", None, None, "message_not_found", "message_not_found"]
     broker.ack(held)
     assert broker.queue("q").waiting == 0
+
+
+def test_a_purge_can_include_leased_messages() -> None:
+    """Everything is gone, over a reopen too; leases are stale, and the cap and the credit they took are free."""
+    broker = broker_with({"caps": {"k": 2}})
+    broker.enqueue_many("q", [message(fairness_key="k")] * 3)
+    _, got = broker.attach("q", credit=2)
+    assert len(got) == 2
+    assert broker.purge("q") == 1
+    assert broker.purge("q", with_leased=True) == 2
+    assert (broker.queue("q").waiting, broker.queue("q").leased) == (0, 0)
+    with pytest.raises(MessageNotFound):
+        broker.ack(got[0])
+    broker.enqueue_many("q", [message(fairness_key="k")] * 2)
+    assert len(got) == 4
+    broker.reopen()
+    assert broker.queue("q").leased == 2

@@ -104,7 +104,8 @@ def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
         after = message.aftermath()
         after.errors = tuple(image.errors)
         after.origin, after.dead_reason, after.dead_ms = image.origin, image.dead_reason, image.dead_ms
-        after.state, after.cap, after.expiries = image.state, image.cap, image.expiries
+        after.state, after.cap = image.state, image.cap
+        after.expiries, after.late_token = image.expiries, image.late_token
         after.max_attempts, after.visibility_ms = image.max_attempts, image.visibility_ms
     if not image.joined:
         queue.staged[image.number] = message

@@ -54,7 +54,7 @@ def take_in(
             message = among[number] = Message(number, queue, chunk, size, at_ms, row)
             messages.append(message)
             number += 1
-    _set_rare_terms(messages, record.terms)
+    _set_rare_terms(enumerate(messages), record.terms)
     return messages
 
 
@@ -84,14 +84,16 @@ def rows_of(terms: records.Terms) -> Iterable[Row]:
     )
 
 
-def _set_rare_terms(messages: list[Message], terms: records.Terms) -> None:
-    """Set the terms that few messages have."""
+def _set_rare_terms(messages: Iterable[tuple[int, Message]], terms: records.Terms) -> None:
+    """Set the terms that few messages have; each message comes with its row."""
     columns = (("cap", terms.caps), ("max_attempts", terms.max_attempts), ("visibility_ms", terms.visibilities_ms))
-    for name, column in columns:
-        if column is not None:
-            for message, value in zip(messages, column, strict=True):
-                if value is not None:
-                    setattr(message.aftermath(), name, value)
+    found = [(name, column) for name, column in columns if column is not None]
+    if not found:
+        return
+    for row, message in messages:
+        for name, column in found:
+            if column[row] is not None:
+                setattr(message.aftermath(), name, column[row])
 
 
 def _remember(ledger: Ledger, queue: Queue, names: Sequence[str | None], until_ms: int, home: int) -> None:
@@ -146,7 +148,7 @@ def returned(ledger: Ledger, record: records.Returned, at_ms: int) -> list[Messa
         if record.reason != "defer":
             _note_attempt(message, record.reason, record.errors[at] if record.errors is not None else "", at_ms)
         due_ms = record.due_ms[at] if record.due_ms is not None else None
-        _end_lease(message)
+        _end_lease(message, is_lost=record.reason in records.LOST)
         message.joined, message.since_ms = record.sequence + at, at_ms
         message.set_times(due_ms=due_ms or None, deadline_ms=message.deadline_ms)
     return messages
@@ -163,7 +165,9 @@ def _note_attempt(message: Message, reason: str, error: str, at_ms: int) -> None
     after.errors = (*after.errors, attempt)[-ERRORS_KEPT_MAX:]
 
 
-def _end_lease(message: Message) -> None:
+def _end_lease(message: Message, *, is_lost: bool) -> None:
+    if message.after is not None:
+        message.after.late_token = message.token if is_lost else 0
     if message.token:
         if message.is_claimed:
             message.queue.claimed -= 1
@@ -185,7 +189,7 @@ def dead(ledger: Ledger, record: records.Dead, at_ms: int) -> list[Message]:
         at = position[message.number]
         if record.ended is not None:
             _note_attempt(message, record.ended, record.errors[at] if record.errors is not None else "", at_ms)
-        _end_lease(message)
+        _end_lease(message, is_lost=False)
         after = message.aftermath()
         after.origin, after.dead_reason, after.dead_ms = record.queue, record.reason, at_ms
         message.joined, message.since_ms = record.sequence + at, at_ms
@@ -225,7 +229,8 @@ def redriven(ledger: Ledger, record: records.Redriven, at_ms: int) -> list[Messa
         message.attempts = message.failures = 0
         message.joined, message.since_ms = at, at_ms
         message.set_times(due_ms=due_ms, deadline_ms=deadline_ms)
-    _set_rare_terms(messages, record.terms)
+    rows_by_number = {number: row for row, number in enumerate(record.numbers)}
+    _set_rare_terms(((rows_by_number[message.number], message) for message in messages), record.terms)
     return messages
 
 

@@ -196,6 +196,7 @@ def _image(message: Message) -> MessageImage:
         after.state if after is not None else None,
         message.since_ms,
         message.expiries,
+        after.late_token if after is not None else 0,
         after.max_attempts if after is not None else None,
         after.visibility_ms if after is not None else None,
     )

@@ -167,12 +167,29 @@ def ack(ledger: Ledger, request: Ack, now_ms: int, _given: Given) -> Decision[Re
     is_plain = costs.count(None) == len(costs)
     if not is_plain and (fault := _costs_fault(costs)) is not None:
         return refuse(InvalidArgument(fault))
-    held, outcome = _held(queue, receipts, now_ms)
+    held, outcome = _held(queue, receipts, 0 if queue.policy.late_ack else now_ms)
     records: list[AnyRecord] = []
     if held:
         good = None if is_plain else [cost for cost, error in zip(costs, outcome, strict=True) if error is None]
         records.append(Acked(ledger.next_sequence, queue.name, [message.number for message in held], good))
+    if queue.policy.late_ack and (late := _late(queue, receipts, outcome)):
+        said = None if is_plain else [costs[row] for row in late.values()]
+        records.append(Acked(ledger.next_sequence + len(held), queue.name, list(late), said, is_late=True))
     return Decision(records, _results(outcome))
+
+
+def _late(queue: Queue, receipts: Sequence[Receipt], outcome: Outcome) -> dict[int, int]:
+    """Accept the receipts of leases that were lost, of messages that wait since; return them as rows by number."""
+    late: dict[int, int] = {}
+    for row, (receipt, error) in enumerate(zip(receipts, outcome, strict=True)):
+        if not isinstance(error, LeaseMismatch):
+            continue
+        message = queue.messages[number_of(receipt.id) or 0]
+        token = 0 if message.token or message.after is None else message.after.late_token
+        if token and token == receipt.token and message.number not in late:
+            late[message.number] = row
+            outcome[row] = None
+    return late
 
 
 def _costs_fault(costs: Sequence[int | None]) -> str | None:

@@ -9,7 +9,7 @@ from fairlane.core.commands import DeleteEmptyQueue, Given
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Queue
 from fairlane.errors import FairlaneError, InvalidArgument, QueueExists
-from fairlane.journal.records import AnyRecord, QueuePaused, QueueRemoved, QueueSet, Removed
+from fairlane.journal.records import AnyRecord, QueuePaused, QueueRemoved, QueueSet, Removed, Returned
 from fairlane.model import limits
 from fairlane.model.message import canonical
 from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq, queue_name_fault
@@ -115,14 +115,22 @@ def _set_paused(ledger: Ledger, request: PauseQueue | ResumeQueue, given: Given,
 
 
 def purge(ledger: Ledger, request: PurgeQueue, _now_ms: int, _given: Given) -> Decision[MessageCount]:
-    """Remove what is not leased. The outcome is how many messages that were."""
+    """Remove what is not leased, or everything. The outcome is how many messages that were.
+
+    A leased message is returned first, so those who follow the records need to know of no other way out of a lease.
+    """
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
+    leased = [message.number for message in queue.messages.values() if message.token]
     numbers = [message.number for message in queue.messages.values() if not message.token]
     records: list[AnyRecord] = []
+    if request.with_leased and leased:
+        numbers += leased
+        records.append(Returned(ledger.next_sequence, queue.name, leased, "defer"))
     if numbers:
-        records.append(Removed(ledger.next_sequence, queue.name, numbers, "purged"))
+        sequence = ledger.next_sequence + sum(record.count for record in records)
+        records.append(Removed(sequence, queue.name, numbers, "purged"))
     return Decision(records, MessageCount(count=len(numbers)))
 
 

@@ -161,9 +161,10 @@ class _Reproducer:
         queue.schedule.offer_new(new, at_ms)
 
     def acked(self, queue: ReplayedQueue, record: journal.Acked, at_ms: int) -> None:
-        """End leases for good."""
+        """End leases for good, or take out messages that wait since their leases were lost."""
         known = self._known(record)
-        queue.schedule.release(known, at_ms)
+        if not record.is_late:
+            queue.schedule.release(known, at_ms)
         if record.costs is not None:
             costs = dict(zip(record.numbers, record.costs, strict=True))
             queue.schedule.settle(known, [costs[message.number] for message in known])

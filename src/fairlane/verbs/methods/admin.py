@@ -81,13 +81,15 @@ class AdminVerbs(Verbs):
         """
         self.call(queues.ResumeQueue(queue=queue, key=key), by=by)
 
-    def purge(self, queue: str) -> int:
-        """Delete all messages of a queue that are not leased. Returns how many.
+    def purge(self, queue: str, *, with_leased: bool = False) -> int:
+        """Delete all messages of a queue, leased ones only if requested. Returns how many.
+
+        The holder of a deleted message learns of it when it settles the message: with ``message_not_found``.
 
         Raises:
             QueueNotFound: the queue does not exist.
         """
-        answer = self.call(queues.PurgeQueue(queue=queue))
+        answer = self.call(queues.PurgeQueue(queue=queue, with_leased=with_leased))
         return answer.count
 
     def queues(self) -> list[QueueView]:
