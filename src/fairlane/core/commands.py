@@ -86,12 +86,13 @@ class Remove(Command[None]):
 
 @dataclass(slots=True, kw_only=True)
 class MoveDeadLetters(Command[int]):
-    """Move dead letters back to their queue, on the terms that an enqueue gives them now.
+    """Move dead letters to a queue, on the terms that an enqueue gives them now.
 
     The outcome is how many were moved.
     """
 
     queue: str
+    target: str
     numbers: list[int]
     messages: Sequence[NewMessage]
     answers: Sequence[EnqueueAnswer | None] | None = None

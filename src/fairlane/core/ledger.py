@@ -16,6 +16,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from fairlane.core.pauses import PauseLog
+from fairlane.core.sink_state import SinkState
 from fairlane.core.sources import Declared
 from fairlane.journal.records import ReaderImage, SegmentImage, TemporaryImage
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
@@ -35,16 +36,24 @@ Row = tuple[Key, int, int, Priority, tuple[str, ...], int | None, int | None]
 class ChunkHome:
     """A chunk of bodies, and where in the journal its messages are described.
 
-    All its messages are in one queue or in the dead letters of that queue.
+    Its messages were enqueued to one queue. They are there, in its dead-letter queue, or where a shared dead-letter
+    queue or a redrive has taken them: in the ``others`` or in their dead-letter queues.
     """
 
-    __slots__ = ("home", "live", "number", "queue")
+    __slots__ = ("home", "live", "number", "others", "queue")
 
     def __init__(self, queue: str, number: int, home: int, live: int) -> None:
         self.queue = queue.removesuffix(DLQ_SUFFIX)
         self.number = number
         self.home = home
         self.live = live
+        self.others: tuple[str, ...] = ()
+
+    def note(self, queue: str) -> None:
+        """Note that a message of the chunk is in a queue."""
+        name = queue.removesuffix(DLQ_SUFFIX)
+        if name != self.queue and name not in self.others:
+            self.others += (name,)
 
 
 @dataclass(slots=True, eq=False)
@@ -206,42 +215,6 @@ class RegisteredConsumer:
     heard_ms: int = 0
     idle_ms: int | None = None
     claim: OpenClaim | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Part:
-    """What one writer has staged for a batch: runs of consecutive messages, each as its first number and its length."""
-
-    runs: list[tuple[int, int]] = field(default_factory=list)
-    count: int = 0
-    size: int = 0
-
-    def add(self, first: int, count: int) -> None:
-        """Add the next messages."""
-        self.runs.append((first, count))
-        self.count += count
-
-    def numbers(self) -> list[int]:
-        """Return its messages in order."""
-        return [number for first, count in self.runs for number in range(first, first + count)]
-
-
-@dataclass(slots=True, eq=False)
-class SinkState:
-    """Where batches are staged and published, each once.
-
-    Attributes:
-        batch: the latest that was published, None before the first.
-        messages: how many messages that had.
-        parts: what is staged, by batch and name.
-        heard_ms: when the journal last spoke of it.
-    """
-
-    name: str
-    batch: int | None = None
-    messages: int = 0
-    heard_ms: int = 0
-    parts: dict[tuple[int, str], Part] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -40,7 +40,6 @@ from fairlane.journal.records import (
     Staged,
 )
 from fairlane.model.message import NEVER_MS, Key
-from fairlane.model.names import dlq_of
 from fairlane.scheduler.buckets import Throttles
 from fairlane.scheduler.explanation import Explanation
 from fairlane.scheduler.kernel import Kernel
@@ -190,7 +189,7 @@ class Schedule:
             schedule.release(messages, now_ms)
         else:
             schedule.cancel(messages, now_ms)
-        self._of(dlq_of(record.queue)).offer(messages, now_ms)
+        self._of(record.dlq).offer(messages, now_ms)
 
     def _removed(self, record: Removed, messages: list[Message], now_ms: int) -> None:
         self._of(record.queue).cancel(messages, now_ms)

@@ -21,7 +21,7 @@ from fairlane.journal.codec import Page
 from fairlane.journal.records import AnyRecord, OfMessages, Picking, Terms
 from fairlane.journal.schema import NAMES
 from fairlane.model.message import NEVER_MS, PRIORITY_NAMES, Key
-from fairlane.model.names import dlq_of, id_of
+from fairlane.model.names import id_of
 from fairlane.model.waits import HOLDS
 
 NUMBERED = ("message_id", "cause_id")
@@ -223,7 +223,7 @@ def _returned(columns: Columns, record: records.Returned, count: int) -> None:
 def _dead(columns: Columns, record: records.Dead, count: int) -> None:
     _put_messages(columns, record, count)
     columns.fill("reason", record.reason, count)
-    columns.fill("target", dlq_of(record.queue), count)
+    columns.fill("target", record.dlq, count)
     columns.fill("ended", record.ended, count)
     columns.put("error", _without_zeros(record.errors))
 

@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from fairlane.model.message import FailedAttempt, Key
+from fairlane.model.names import dlq_of
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.waits import WaitReasons, split_wait
 
@@ -151,12 +152,19 @@ class Returned(OfMessages, tag="returned"):
 
 
 class Dead(OfMessages, tag="dead"):
-    """Messages were moved to the dead-letter queue of their queue."""
+    """Messages were moved to a dead-letter queue."""
 
     reason: DeadReason
     ended: ReturnReason | None = None
     """How the last attempt ended, if a lease was the occasion."""
     errors: list[str] | None = None
+    target: str | None = None
+    """The dead-letter queue, if it is not the queue's own."""
+
+    @property
+    def dlq(self) -> str:
+        """The dead-letter queue."""
+        return dlq_of(self.queue) if self.target is None else self.target
 
 
 class Removed(OfMessages, tag="removed"):

@@ -18,6 +18,7 @@ from fairlane.model.limits import (
     TIMESPAN_MS_MAX,
     WEIGHT_MAX,
 )
+from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq
 from fairlane.model.spelling import did_you_mean
 
 QueueBackpressure = Literal["reject", "wait", "drop_oldest", "drop_newest"]
@@ -48,6 +49,8 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         max_attempts: failed attempts before a message goes to the dead-letter queue; 0 for no limit.
         max_expiries: leases that expire, or whose consumers disconnect, before a message goes to the dead-letter queue;
             0 for no limit.
+        dead_letter_queue: the dead-letter queue, if it is not the queue's own: that of another queue, such as
+            ``failures.dlq``. Several queues may share one.
         backoff_ms: the delay after the first failed attempt; 0 to retry at once.
         backoff_factor: the factor by which the delay grows after each further one.
         backoff_max_ms: the longest delay.
@@ -82,6 +85,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     late_ack: bool = False
     max_attempts: int = 5
     max_expiries: int = 0
+    dead_letter_queue: str | None = None
     backoff_ms: int = 0
     backoff_factor: float = 2.0
     backoff_max_ms: int = 300_000
@@ -160,6 +164,9 @@ def _faults(policy: QueuePolicy) -> Iterator[str]:
         yield f"backoff_factor must be a number from 1 to 100, got {policy.backoff_factor}."
     if not 0 <= policy.backoff_jitter <= 1:
         yield f"backoff_jitter must be a number from 0 to 1, got {policy.backoff_jitter}."
+    if policy.dead_letter_queue is not None and not is_dlq(policy.dead_letter_queue):
+        name = policy.dead_letter_queue
+        yield f"dead_letter_queue must end in {DLQ_SUFFIX}, got {name!r:.150}. Use {dlq_of(name)!r:.150}."
     yield from _source_faults(policy)
     for table, name, most in ((policy.weights, "weights", WEIGHT_MAX), (policy.caps, "caps", CAP_MAX)):
         if (fault := excess_of(name, table, "POLICY_KEYS_MAX")) is not None:

@@ -238,7 +238,11 @@ class MessageRecords(ClaimRecords, SinkRecords):
             entry.origin, entry.dead_reason, entry.dead_ms = record.queue, record.reason, at_ms
             entry.due_ms = entry.deadline_ms = None
             entry.line = record.sequence + at
-            self._books.move(entry, f"{record.queue}.dlq")
+            named = policy.dead_letter_queue
+            expected = named if named is not None and named in self._books.queues else f"{record.queue}.dlq"
+            if (record.target or f"{record.queue}.dlq") != expected:
+                violated(f"message {entry.number} died into {record.target}, expected {expected}")
+            self._books.move(entry, expected)
 
     @staticmethod
     def _check_late(entry: Entry, at_ms: int) -> None:
@@ -264,9 +268,9 @@ class MessageRecords(ClaimRecords, SinkRecords):
         target = self._books.queues[record.target]
         rows = rows_of(record.terms)
         for at, entry in enumerate(self._entries(record)):
-            if entry.token or f"{record.target}.dlq" != record.queue:
+            if entry.token or not record.queue.endswith(".dlq") or record.target.endswith(".dlq"):
                 violated(f"message {entry.number} is redriven to {record.target} under lease {entry.token}")
-            expected = expected_terms(target.name, target.policy, self._as_sent(entry, target.name), at_ms)
+            expected = expected_terms(target.name, target.policy, self._as_sent(entry), at_ms)
             if rows[at] != expected:
                 violated(f"message {entry.number} is redriven with terms {rows[at]} instead of {expected}")
             for name in TERM_NAMES:
@@ -276,14 +280,15 @@ class MessageRecords(ClaimRecords, SinkRecords):
             entry.line = record.sequence + at
             self._books.move(entry, record.target)
 
-    def _as_sent(self, entry: Entry, target: str) -> NewMessage:
+    def _as_sent(self, entry: Entry) -> NewMessage:
+        origin = entry.origin or entry.queue.removesuffix(".dlq")
         return NewMessage(
             headers=self._books.births[entry.number].message.headers,
             fairness_key=entry.path,
             weight=entry.weight or None,
             cost=entry.cost,
             priority=("high", "normal", "low")[entry.priority],
-            throttles=tuple(name.removeprefix(f"{target}/") for name in entry.throttles),
+            throttles=tuple(name.removeprefix(f"{origin}/") for name in entry.throttles),
             max_attempts=entry.attempts_max,
             visibility_timeout_ms=entry.visibility_ms,
         )

@@ -131,6 +131,7 @@ class Everybody(BatchWriters):
             older_than_ms=draw.one_of(None, None, draw.span_ms()),
         )
         count, rate, is_dry_run = draw.one_of(None, 3), draw.one_of(None, None, 5.0), draw.happens(0.1)
+        target = draw.one_of(None, None, self._queue())
 
         def ask() -> RedriveView:
             return engine.redrives.start(
@@ -140,6 +141,7 @@ class Everybody(BatchWriters):
                 count=count,
                 rate=rate,
                 is_dry_run=is_dry_run,
+                target=target,
                 by=None,
                 now_ms=engine.now_ms(),
             )
@@ -176,7 +178,8 @@ class Everybody(BatchWriters):
 
         def judge(outcome: Any) -> None:
             if isinstance(outcome, QueueView):
-                book, dlq = books.queues[queue], books.queues[f"{queue}.dlq"]
+                book = books.queues[queue]
+                dlq = books.queues.get(book.policy.dead_letter_queue or "") or books.queues[f"{queue}.dlq"]
                 leased = sum(1 for entry in book.entries.values() if entry.token)
                 size = sum(entry.size for entry in book.entries.values())
                 expected = (len(book.entries) - leased, leased, size, len(dlq.entries), book.is_paused)

@@ -77,6 +77,7 @@ class Workload:
             late_ack=self.happens(0.3),
             max_attempts=self.one_of(0, 1, 2, 3, 5),
             max_expiries=self.one_of(0, 0, 1, 3),
+            dead_letter_queue=self.one_of(None, None, None, None, "alpha.dlq", "beta.dlq"),
             backoff_ms=self.one_of(0, 100, 1_000),
             backoff_factor=self.one_of(1.0, 2.0, 3.5),
             backoff_max_ms=self.one_of(500, 60_000),

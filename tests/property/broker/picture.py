@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.core.apply import apply
-from fairlane.core.ledger import Aftermath, Ledger, Limits, Message, Queue, RegisteredConsumer, SinkState
+from fairlane.core.ledger import Aftermath, Ledger, Limits, Message, Queue, RegisteredConsumer
+from fairlane.core.sink_state import SinkState
 from fairlane.journal import codec
 from fairlane.ports.store import Store
 

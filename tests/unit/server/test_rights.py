@@ -209,6 +209,22 @@ def test_a_grant_that_makes_no_sense_is_refused(grant: Grant) -> None:
         check_grant(grant)
 
 
+def test_dead_letters_go_only_where_their_operator_has_a_right() -> None:
+    """Who administers one queue can neither redrive into another nor send its dead letters there."""
+
+    async def main() -> None:
+        async with opened(requires_auth=True) as server:
+            key = await server.key(Grant(right="admin", queues="orders*"))
+            for path, body in (
+                ("queues/redrive", {"queue": "orders.dlq", "target": "other"}),
+                ("queues/update", {"queue": "orders", "policy": {"dead_letter_queue": "other.dlq"}}),
+                ("queues/create", {"queue": "orders2", "policy": {"dead_letter_queue": "other.dlq"}}),
+            ):
+                assert (await server.post(path, body, key=key)).status_code == 403
+
+    run(main())
+
+
 def test_forwarding_needs_the_right_to_produce() -> None:
     """Who may consume one queue can't forward into another without the right to produce there."""
 

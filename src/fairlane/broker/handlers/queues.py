@@ -44,6 +44,7 @@ def start_redrive(engine: Engine, request: Redrive, *, by: str | None = None) ->
         count=request.count,
         rate=request.rate,
         is_dry_run=request.is_dry_run,
+        target=request.target,
         by=by,
         now_ms=engine.now_ms(),
     )

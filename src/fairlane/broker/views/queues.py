@@ -12,6 +12,7 @@ from fairlane.broker.bodies import Bodies
 from fairlane.broker.views.deliveries import dead_letter_of
 from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.broker.waiting.redrives import admits, numbers_meant
+from fairlane.core.decide.retries import shared_dlq
 from fairlane.core.ledger import Aftermath, Ledger, Message, Queue
 from fairlane.core.schedule import Schedule
 from fairlane.errors import InvalidArgument, MessageNotFound, QueueNotFound
@@ -62,7 +63,7 @@ def known_message(ledger: Ledger, queue: str, message_id: str) -> Message:
 def queue_view(ledger: Ledger, waiting: WaitingConsumers, name: str) -> QueueView:
     """Return a queue in short. Costs the same whatever the queue holds."""
     queue = known(ledger, name)
-    dlq = ledger.queues.get(dlq_of(name))
+    dlq = ledger.queues.get(shared_dlq(ledger, queue) or dlq_of(name))
     oldest = next(iter(queue.messages.values()), None)
     return QueueView(
         name=name,

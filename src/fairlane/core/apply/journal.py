@@ -69,6 +69,7 @@ def _carry_messages(ledger: Ledger, record: records.Carried) -> None:
             chunk.home, chunk.live = record.sequence, 0
             chunks[image.chunk] = chunk
         chunk.live += 1
+        chunk.note(image.queue)
     for number, chunk in chunks.items():
         ledger.chunks[number] = chunk
         ledger.chunks.move_to_end(number)

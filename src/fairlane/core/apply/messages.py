@@ -12,7 +12,6 @@ from fairlane.core.ledger import PRIORITIES, Aftermath, ChunkHome, DedupHome, Le
 from fairlane.journal import records
 from fairlane.model.limits import ERRORS_KEPT_MAX
 from fairlane.model.message import FailedAttempt
-from fairlane.model.names import dlq_of
 from fairlane.scheduler.item import Priority
 
 _NORMAL = Priority.NORMAL
@@ -183,7 +182,7 @@ def _end_lease(message: Message, *, is_lost: bool) -> None:
 def dead(ledger: Ledger, record: records.Dead, at_ms: int) -> list[Message]:
     """Move messages to the dead-letter queue."""
     messages = known(ledger, record)
-    dlq = ledger.queues[dlq_of(record.queue)]
+    dlq = ledger.queues[record.dlq]
     position = {number: at for at, number in enumerate(record.numbers)}
     for message in messages:
         at = position[message.number]
@@ -208,13 +207,14 @@ def _leave(message: Message) -> None:
 
 def _join(message: Message, target: Queue) -> None:
     message.queue = target
+    message.chunk.note(target.name)
     target.messages[message.number] = message
     target.size += message.size
     tally_in(target, message)
 
 
 def redriven(ledger: Ledger, record: records.Redriven, at_ms: int) -> list[Message]:
-    """Move dead letters back to the queue they came from, under new terms."""
+    """Move dead letters to a queue, under new terms."""
     messages = known(ledger, record)
     target = ledger.queues[record.target]
     rows = dict(zip(record.numbers, rows_of(record.terms), strict=True))

@@ -7,7 +7,8 @@ from typing import Final
 from fairlane.core.checks import text_fault, whole_fault
 from fairlane.core.commands import Carry, Given, MoveBase, Open, Seal, Trim
 from fairlane.core.decision import Deciders, Decision, refuse
-from fairlane.core.ledger import Ledger, Message, Queue, RegisteredConsumer, SinkState
+from fairlane.core.ledger import Ledger, Message, Queue, RegisteredConsumer
+from fairlane.core.sink_state import SinkState
 from fairlane.errors import InvalidArgument, ReaderNotFound
 from fairlane.journal.bodies import CHUNK_COUNT_MAX
 from fairlane.journal.records import (
@@ -143,7 +144,8 @@ def _messages_of(ledger: Ledger, chunks: list[int]) -> list[Message]:
     found = []
     for number in chunks:
         chunk = ledger.chunks[number]
-        queues = (ledger.queues[chunk.queue], ledger.queues[dlq_of(chunk.queue)])
+        names = [name for plain in (chunk.queue, *chunk.others) for name in (plain, dlq_of(plain))]
+        queues = [ledger.queues[name] for name in names if name in ledger.queues]
         for messages in (*(queue.messages for queue in queues), *(queue.staged for queue in queues)):
             if not messages:
                 continue

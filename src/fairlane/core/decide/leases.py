@@ -12,6 +12,7 @@ from typing import Final
 from fairlane.core.checks import whole_fault
 from fairlane.core.commands import Given, LeasePicked, Remove
 from fairlane.core.decide.enqueue import enqueue
+from fairlane.core.decide.retries import fate_of, shared_dlq
 from fairlane.core.decision import Deciders, Decision, known_queue, no_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import (
@@ -23,25 +24,20 @@ from fairlane.errors import (
     StateMismatch,
 )
 from fairlane.journal.records import (
-    LOST,
     Acked,
     AnyRecord,
     Dead,
-    DeadReason,
     Enqueued,
     Extended,
     Leased,
     Removed,
     Returned,
-    ReturnReason,
     StateRemoved,
     StateSet,
 )
 from fairlane.model import limits
-from fairlane.model.answers import FailureAnswer
 from fairlane.model.message import NEVER_MS, Receipt
 from fairlane.model.names import id_of, is_dlq, number_of, numbers_of
-from fairlane.model.policy import QueuePolicy
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Ack, Etag, Extend, Forward, ForwardedIds, Nack, SetState
 from fairlane.verbs.messages import Cancel, Enqueue, Result, Results
@@ -251,7 +247,7 @@ def nack(ledger: Ledger, request: Nack, now_ms: int, given: Given) -> Decision[R
         return Decision([], _results(outcome))
     error = request.error[: limits.ERROR_LENGTH_MAX].encode(errors="replace").decode()
     rows = [row for row, result in enumerate(outcome) if result is None]
-    fates = [_fate(queue, message, request, given, row, now_ms) for message, row in zip(held, rows, strict=True)]
+    fates = [fate_of(queue, message, request, given, row, now_ms) for message, row in zip(held, rows, strict=True)]
     records: list[AnyRecord] = []
     sequence = ledger.next_sequence
     back = [(message, fate) for message, fate in zip(held, fates, strict=True) if isinstance(fate, int)]
@@ -265,7 +261,8 @@ def nack(ledger: Ledger, request: Nack, now_ms: int, given: Given) -> Decision[R
         dead = [message.number for message, fate in zip(held, fates, strict=True) if fate == why]
         if dead:
             errors = [error] * len(dead) if error else None
-            records.append(Dead(sequence, queue.name, dead, why, given.reason, errors))
+            target = shared_dlq(ledger, queue)
+            records.append(Dead(sequence, queue.name, dead, why, given.reason, errors, target))
             sequence += len(dead)
     return Decision(records, _results(outcome))
 
@@ -285,48 +282,6 @@ def _nack_fault(request: Nack) -> str | None:
 def _held_or_expired(queue: Queue, request: Nack, given: Given, now_ms: int) -> tuple[list[Message], Outcome]:
     """Return the held messages; where it is the broker that takes back leases which have ended, those too."""
     return _held(queue, request.receipts, 0 if given.reason == "expiry" else now_ms)
-
-
-def _fate(queue: Queue, message: Message, request: Nack, given: Given, row: int, now_ms: int) -> int | DeadReason:
-    """Return not before when a message may go again (0 for at once), or why it is dead."""
-    if request.intent == "defer":
-        return now_ms + request.delay_ms if request.delay_ms else 0
-    can_die = not is_dlq(queue.name)
-    if request.intent == "dead" and can_die:
-        return "requested"
-    answer = given.verdicts[row] if given.verdicts is not None else None
-    if answer is not None and answer.is_dead and can_die:
-        return "hook"
-    if answer is None and can_die and (limit := _limit_reached(queue.policy, message, given.reason)) is not None:
-        return limit
-    delay_ms = _delay(queue.policy, message, request, answer, given, row)
-    return now_ms + delay_ms if delay_ms else 0
-
-
-def _limit_reached(policy: QueuePolicy, message: Message, reason: ReturnReason) -> DeadReason | None:
-    """Return the limit of the policy that a message reaches with this attempt, or None."""
-    if reason in LOST:
-        return "max_expiries" if 0 < policy.max_expiries <= message.expiries + 1 else None
-    return "max_attempts" if 0 < message.max_attempts <= message.failures + 1 else None
-
-
-def _delay(
-    policy: QueuePolicy, message: Message, request: Nack, answer: FailureAnswer | None, given: Given, row: int
-) -> int:
-    if answer is not None and answer.delay_ms is not None:
-        return answer.delay_ms
-    if request.delay_ms is not None:
-        return request.delay_ms
-    if given.reason in LOST:
-        return 0
-    return backoff_ms(policy, message.failures + 1, given.dice[row] if given.dice else 0)
-
-
-def backoff_ms(policy: QueuePolicy, failures: int, die: int) -> int:
-    """Return the backoff after a number of failures, less the part that the die, from 0 to 999, takes off."""
-    exponent = min(failures - 1, 64)
-    whole = min(policy.backoff_ms * policy.backoff_factor**exponent, policy.backoff_max_ms)
-    return int(whole * (1 - policy.backoff_jitter * die / 1000))
 
 
 # ---------------------------------------------------------------------------------------- taking out, workflow state
@@ -356,9 +311,10 @@ def cancel(ledger: Ledger, request: Cancel, _now_ms: int, _given: Given) -> Deci
 
 def remove(ledger: Ledger, request: Remove, _now_ms: int, _given: Given) -> Decision[None]:
     """Remove messages that the schedule has put out, or make them dead letters if ``deadline_action`` says so."""
-    policy = ledger.queues[request.queue].policy
-    if request.reason == "deadline" and policy.deadline_action == "dlq" and not is_dlq(request.queue):
-        return Decision([Dead(ledger.next_sequence, request.queue, request.numbers, "deadline")], None)
+    queue = ledger.queues[request.queue]
+    if request.reason == "deadline" and queue.policy.deadline_action == "dlq" and not is_dlq(request.queue):
+        target = shared_dlq(ledger, queue)
+        return Decision([Dead(ledger.next_sequence, request.queue, request.numbers, "deadline", target=target)], None)
     return Decision([Removed(ledger.next_sequence, request.queue, request.numbers, request.reason)], None)
 
 

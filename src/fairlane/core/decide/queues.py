@@ -30,7 +30,8 @@ from fairlane.verbs.verb import Done
 def create(ledger: Ledger, request: CreateQueue, _now_ms: int, given: Given) -> Decision[Done]:
     """Make a queue and its dead-letter queue."""
     name = request.queue
-    if (fault := queue_name_fault(name) or request.policy.fault()) is not None:
+    fault = queue_name_fault(name) or request.policy.fault() or _dlq_fault(ledger, name, request.policy)
+    if fault is not None:
         return refuse(InvalidArgument(fault))
     if is_dlq(name):
         return refuse(
@@ -46,13 +47,21 @@ def create(ledger: Ledger, request: CreateQueue, _now_ms: int, given: Given) -> 
         return refuse(QueueExists(f"There is a queue {name!r} already."))
     sequence = ledger.next_sequence
     dlq_policy = QueuePolicy(visibility_timeout_ms=request.policy.visibility_timeout_ms, max_attempts=0)
-    return Decision(
-        [
-            QueueSet(sequence, name, request.policy, given.by),
-            QueueSet(sequence + 1, dlq_of(name), dlq_policy, given.by),
-        ],
-        Done(),
-    )
+    dlq = QueueSet(sequence + 1, dlq_of(name), dlq_policy, given.by)
+    return Decision([QueueSet(sequence, name, request.policy, given.by), dlq], Done())
+
+
+def _dlq_fault(ledger: Ledger, name: str, policy: QueuePolicy) -> str | None:
+    """Return why a queue can't have the dead-letter queue that its policy names, or None if it can."""
+    dlq = policy.dead_letter_queue
+    if dlq is None or dlq == dlq_of(name) or ledger.partition:
+        return None
+    if is_dlq(name):
+        return f"Queue {name!r} is a dead-letter queue, and has none itself. Leave out dead_letter_queue."
+    if dlq not in ledger.queues:
+        cause = f"There is no dead-letter queue {dlq!r:.150} for {name!r:.150}."
+        return f"{cause} Create queue {dlq.removesuffix(DLQ_SUFFIX)!r:.150} first, in a cluster in the same group."
+    return None
 
 
 def update(ledger: Ledger, request: UpdateQueue, _now_ms: int, given: Given) -> Decision[Done]:
@@ -61,7 +70,7 @@ def update(ledger: Ledger, request: UpdateQueue, _now_ms: int, given: Given) -> 
     if isinstance(queue, FairlaneError):
         return refuse(queue)
     policy = given.policy if given.policy is not None else queue.policy
-    if (fault := policy.fault()) is not None:
+    if (fault := policy.fault() or _dlq_fault(ledger, queue.name, policy)) is not None:
         return refuse(InvalidArgument(fault))
     return Decision([QueueSet(ledger.next_sequence, queue.name, policy, given.by)], Done())
 
@@ -73,6 +82,11 @@ def delete(ledger: Ledger, request: DeleteQueue, _now_ms: int, given: Given) -> 
         return refuse(queue)
     if is_dlq(queue.name):
         return refuse(InvalidArgument(f"Queue {queue.name!r} goes with the queue it belongs to: delete or purge that."))
+    dlq = dlq_of(queue.name)
+    users = [other.name for other in ledger.queues.values() if other.policy.dead_letter_queue == dlq]
+    if users and users != [queue.name]:
+        cause = f"Queue {dlq!r} is the dead-letter queue of {', '.join(users)[:150]}."
+        return refuse(InvalidArgument(f"{cause} Set another dead_letter_queue there first."))
     return Decision(_removed(ledger, queue, given.by), Done())
 
 
@@ -114,7 +128,7 @@ def _set_paused(ledger: Ledger, request: PauseQueue | ResumeQueue, given: Given,
     return Decision([QueuePaused(ledger.next_sequence, queue.name, is_paused, key, given.by)], Done())
 
 
-def purge(ledger: Ledger, request: PurgeQueue, _now_ms: int, _given: Given) -> Decision[MessageCount]:
+def purge(ledger: Ledger, request: PurgeQueue, now_ms: int, _given: Given) -> Decision[MessageCount]:
     """Remove what is not leased, or everything. The outcome is how many messages that were.
 
     A leased message is returned first, so those who follow the records need to know of no other way out of a lease.
@@ -122,14 +136,20 @@ def purge(ledger: Ledger, request: PurgeQueue, _now_ms: int, _given: Given) -> D
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    leased = [message.number for message in queue.messages.values() if message.token]
     numbers = [message.number for message in queue.messages.values() if not message.token]
     records: list[AnyRecord] = []
-    if request.with_leased and leased:
-        numbers += leased
-        records.append(Returned(ledger.next_sequence, queue.name, leased, "defer"))
+    sequence = ledger.next_sequence
+    if request.with_leased:
+        leased = [message for message in queue.messages.values() if message.token]
+        lasting = [message.number for message in leased if message.expires_ms > now_ms]
+        over = [message.number for message in leased if message.expires_ms <= now_ms]
+        if lasting:
+            records.append(Returned(sequence, queue.name, lasting, "defer"))
+        if over:
+            records.append(Returned(sequence + len(lasting), queue.name, over, "expiry"))
+        sequence += len(leased)
+        numbers += lasting + over
     if numbers:
-        sequence = ledger.next_sequence + sum(record.count for record in records)
         records.append(Removed(sequence, queue.name, numbers, "purged"))
     return Decision(records, MessageCount(count=len(numbers)))
 

@@ -14,8 +14,9 @@ from fairlane.core.commands import Given, Unstage
 from fairlane.core.decide.enqueue import packed, refusals
 from fairlane.core.decide.room import QueueRoom
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
-from fairlane.core.ledger import Ledger, Message, Queue, SinkState
+from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.producer import forbidden
+from fairlane.core.sink_state import SinkState
 from fairlane.core.terms import collapse, resolve
 from fairlane.errors import FairlaneError, InvalidArgument, SinkNotFound, StageMismatch
 from fairlane.journal import records

@@ -20,7 +20,6 @@ from fairlane.journal.records import (
     Terms,
 )
 from fairlane.model.message import Key
-from fairlane.model.names import dlq_of
 from fairlane.server.live.windows import KeyWindows
 
 Lookup: TypeAlias = Callable[[str, Sequence[int]], tuple[list[Key], list[int]]]
@@ -101,7 +100,7 @@ def _dead(fold: LiveFold, record: Dead) -> None:
     counts.dead += count
     if record.ended == "failure":
         counts.failed += count
-    fold.of(dlq_of(record.queue)).enqueued += count
+    fold.of(record.dlq).enqueued += count
 
 
 def _removed(fold: LiveFold, record: Removed) -> None:

@@ -189,7 +189,7 @@ class _Reproducer:
             queue.schedule.release(known, at_ms)
         else:
             queue.schedule.cancel(known, at_ms)
-        dlq = self._queues.get(dlq_of(record.queue))
+        dlq = self._queues.get(record.dlq)
         self._rejoin(record, known, at_ms)
         for message in known:
             message.reschedule()

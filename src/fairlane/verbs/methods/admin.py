@@ -228,9 +228,10 @@ class AdminVerbs(Verbs):
         count: int | None = None,
         rate: float | None = None,
         is_dry_run: bool = False,
+        target: str | None = None,
         by: str | None = None,
     ) -> RedriveView:
-        """Start moving dead letters back to their queue, as if they were enqueued. ``redrive_view`` shows the progress.
+        """Start moving dead letters, as if they were enqueued. ``redrive_view`` shows the progress.
 
         Args:
             dlq: the dead-letter queue.
@@ -238,12 +239,15 @@ class AdminVerbs(Verbs):
             count: the most messages to move.
             rate: messages per second, at most.
             is_dry_run: only count them.
+            target: the queue to move them to; each to the queue it came from by default.
             by: who asks, for the journal.
 
         Raises:
             QueueNotFound, NotADlq, InvalidArgument: it was not started.
         """
-        request = dead_letters.Redrive(queue=dlq, wanted=wanted, count=count, rate=rate, is_dry_run=is_dry_run)
+        request = dead_letters.Redrive(
+            queue=dlq, wanted=wanted, count=count, rate=rate, is_dry_run=is_dry_run, target=target
+        )
         return self.call(request, by=by)
 
     def redrive_view(self, redrive_id: str) -> RedriveView:

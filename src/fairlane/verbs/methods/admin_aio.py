@@ -232,9 +232,10 @@ class AsyncAdminVerbs(AsyncVerbs):
         count: int | None = None,
         rate: float | None = None,
         is_dry_run: bool = False,
+        target: str | None = None,
         by: str | None = None,
     ) -> RedriveView:
-        """Start moving dead letters back to their queue, as if they were enqueued. ``redrive_view`` shows the progress.
+        """Start moving dead letters, as if they were enqueued. ``redrive_view`` shows the progress.
 
         Args:
             dlq: the dead-letter queue.
@@ -242,12 +243,15 @@ class AsyncAdminVerbs(AsyncVerbs):
             count: the most messages to move.
             rate: messages per second, at most.
             is_dry_run: only count them.
+            target: the queue to move them to; each to the queue it came from by default.
             by: who asks, for the journal.
 
         Raises:
             QueueNotFound, NotADlq, InvalidArgument: it was not started.
         """
-        request = dead_letters.Redrive(queue=dlq, wanted=wanted, count=count, rate=rate, is_dry_run=is_dry_run)
+        request = dead_letters.Redrive(
+            queue=dlq, wanted=wanted, count=count, rate=rate, is_dry_run=is_dry_run, target=target
+        )
         return await self.call(request, by=by)
 
     async def redrive_view(self, redrive_id: str) -> RedriveView:
