@@ -248,7 +248,8 @@ class QueueSchedules(Generic[I]):
             before.retire(now_ms)
         schedule: QueueSchedule[I] = QueueSchedule(queue, self.throttles, self._ledger.config)
         self.known[queue.name] = schedule
-        schedule.policies.learn(sorted([*leased, *waiting], key=_number))
+        if not is_dlq(queue.name):  # dead letters come from several queues, and say nothing about their keys here
+            schedule.policies.learn(sorted([*leased, *waiting], key=_number))
         for key, count in Counter(item.key for item in leased).items():
             schedule.kernel.occupy(key, count)
         for item in waiting:

@@ -190,7 +190,7 @@ class Simulation(SimulatedProcess):
                 self._do(ResumeQueue(queue=book.name, key=path))
             if not book.is_dlq:
                 policy = self.workload.policy(before=book.policy)
-                while policy.caps or policy.deadline_ms is not None:
+                while policy.caps or policy.deadline_ms is not None or policy.dead_letter_queue is not None:
                     policy = self.workload.policy(before=book.policy)
                 self._do(UpdateQueue(queue=book.name, policy=fields_of(policy)))
         for _ in range(len(self.clients.consumers)):

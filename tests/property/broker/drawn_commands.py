@@ -63,7 +63,7 @@ def commands_about(ledger: Ledger, queue: str) -> st.SearchStrategy[Drawn]:
         st.builds(queues.DeleteQueue, queue=name),
         st.builds(queues.PauseQueue, queue=name, key=st.sampled_from((None, "x"))),
         st.builds(queues.ResumeQueue, queue=name, key=st.sampled_from((None, "x"))),
-        st.builds(queues.PurgeQueue, queue=name),
+        st.builds(queues.PurgeQueue, queue=name, with_leased=st.booleans()),
         st.builds(SetConfig, values=st.sampled_from(({"a": "x"}, {"weight:a:x": None}, {"weight:a:x": "bad"}))),
         st.builds(messages_.Enqueue, queue=name, messages=news),
         st.builds(commands.LeasePicked, queue=name, numbers=of_waiting, visibility_ms=st.just(5)),
@@ -86,7 +86,9 @@ def commands_about(ledger: Ledger, queue: str) -> st.SearchStrategy[Drawn]:
             etag=st.none(),
         ),
         of_waiting.map(
-            lambda found: commands.MoveDeadLetters(queue=queue, numbers=found, messages=[NewMessage()] * len(found))
+            lambda found: commands.MoveDeadLetters(
+                queue=queue, target=queue.removesuffix(".dlq"), numbers=found, messages=[NewMessage()] * len(found)
+            )
         ),
         st.builds(batches.RegisterConsumer, queue=name, consumer=consumer, idle_ms=st.sampled_from((None, 0, 5))),
         st.builds(commands.Unclaim, queue=name, consumer=consumer),
