@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import cast
 
 from fairlane.broker.cycle import Cycle, Executor
+from fairlane.broker.forwards import inheriting
 from fairlane.broker.hook_calls import Enquiry
 from fairlane.broker.requests import Call
 from fairlane.broker.waiting.script_lines import CHANGES, HookedRequest, ScriptWork, about_queues
@@ -98,7 +99,9 @@ def _about_failures(executor: Executor, request: Nack) -> list[Enquiry]:
 
 
 def _take_forward(executor: Executor, call: Call, request: Forward, cycle: Cycle) -> None:
-    """Ask ``on_enqueue`` of each queue that messages go to."""
+    """Pass on what the messages inherit, and ask ``on_enqueue`` of each queue that they go to."""
+    request = inheriting(request, executor.ledger, executor.bodies)
+    call = replace(call, request=request)
 
     def assemble(enquiries: Sequence[Enquiry]) -> Given:
         answered = {enquiry.queue: enquiry.given(call.given) for enquiry in enquiries}

@@ -36,15 +36,29 @@ class ChunkHome:
     """A chunk of bodies, and where in the journal its messages are described.
 
     All its messages are in one queue or in the dead letters of that queue.
+
+    Attributes:
+        correlation_ids: the correlation ids that its messages were given, from the first on, with None for those
+            without; None if no message has one. They are kept here so that messages without one cost nothing.
     """
 
-    __slots__ = ("home", "live", "number", "queue")
+    __slots__ = ("correlation_ids", "home", "live", "number", "queue")
 
-    def __init__(self, queue: str, number: int, home: int, live: int) -> None:
+    def __init__(
+        self, queue: str, number: int, home: int, live: int, correlation_ids: list[str | None] | None = None
+    ) -> None:
         self.queue = queue.removesuffix(DLQ_SUFFIX)
         self.number = number
         self.home = home
         self.live = live
+        self.correlation_ids = correlation_ids
+
+    def restore_correlation_id(self, number: int, correlation_id: str) -> None:
+        """Set the correlation id of a message that recovery restores."""
+        known = self.correlation_ids = self.correlation_ids or []
+        at = number - self.number
+        known.extend([None] * (at + 1 - len(known)))
+        known[at] = correlation_id
 
 
 @dataclass(slots=True, eq=False)
@@ -127,6 +141,15 @@ class Message(ScheduledItem):
         self.due_ms = due_ms
         self.deadline_ms = deadline_ms
         self.plain = self._is_plain()
+
+    @property
+    def correlation_id(self) -> str | None:
+        """The correlation id that it was given; None if its own id is its correlation id."""
+        known = self.chunk.correlation_ids
+        if known is None:
+            return None
+        at = self.number - self.chunk.number
+        return known[at] if at < len(known) else None
 
     @property
     def is_claimed(self) -> bool:

@@ -361,6 +361,7 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
     state: int | None
     since_ms: int = 0
     """When it last began to wait; 0 if that was at its enqueue."""
+    correlation_id: str | None = None
 
 
 class DedupImage(msgspec.Struct, array_like=True, gc=False):

@@ -125,6 +125,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     throttle: str | None = None
     owner: str | None = None
     share: float | None = None
+    correlation_id: str | None = None
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

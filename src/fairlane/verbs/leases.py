@@ -59,14 +59,22 @@ class Ack(Request[Results], frozen=True, kw_only=True):
 
 
 class ForwardedIds(Shape, frozen=True, kw_only=True):
-    """The ids of the messages that were enqueued, in order."""
+    """The ids of the messages that were enqueued, in order.
+
+    Attributes:
+        correlation_id: the correlation id of the acknowledged message, unless that is its own id.
+    """
 
     ids: list[str]
+    correlation_id: str | None = None
 
 
 @Verb(name="forward", path="queue/forward", right="consume", is_new_work=True, service="Broker")
 class Forward(Request[ForwardedIds], frozen=True, kw_only=True):
     """Acknowledge a leased message and enqueue others, in one commit or not at all.
+
+    The others inherit the correlation id, the fairness key and the trace of the acknowledged message, each unless they
+    have their own.
 
     Attributes:
         messages: the messages to enqueue, by queue.
@@ -119,9 +127,14 @@ class Extend(Request[Results], frozen=True, kw_only=True):
 
 
 class Etag(Shape, frozen=True, kw_only=True):
-    """The version of the workflow state after the write; null if the state was removed."""
+    """The version of the workflow state after the write; null if the state was removed.
+
+    Attributes:
+        correlation_id: the correlation id of the message, unless that is its own id.
+    """
 
     etag: str | None = None
+    correlation_id: str | None = None
 
 
 @Verb(name="set_state", path="queue/state/put", right="consume", spread="by_id", service="Broker", command="state put")

@@ -15,9 +15,15 @@ ENQUEUE_WAIT_MS: Final = 30_000
 
 
 class EnqueueResult(Shape, frozen=True, kw_only=True):
-    """The result for one message: an id or an error."""
+    """The result for one message: an id or an error.
+
+    Attributes:
+        correlation_id: the correlation id of the message; its own id if it was given none. It is missing for a message
+            that repeats one by its dedup id if that one has left the queue.
+    """
 
     id: str | None = None
+    correlation_id: str | None = None
     error: ErrorBody | None = None
 
 
@@ -55,10 +61,12 @@ class Result(Shape, frozen=True, kw_only=True):
 
     Attributes:
         expires_ms: for an extended lease, the instant at which it ends.
+        correlation_id: the correlation id of the message, unless that is its own id.
     """
 
     error: ErrorBody | None = None
     expires_ms: int | None = None
+    correlation_id: str | None = None
 
 
 class Results(Shape, frozen=True, kw_only=True):
@@ -121,10 +129,15 @@ class Explain(Request[Explained], frozen=True, kw_only=True):
 
 
 class WorkflowState(Shape, frozen=True, kw_only=True):
-    """Workflow state and its version; both are null if the message has none."""
+    """Workflow state and its version; both are null if the message has none.
+
+    Attributes:
+        correlation_id: the correlation id of the message, unless that is its own id.
+    """
 
     state: bytes | None = None
     etag: str | None = None
+    correlation_id: str | None = None
 
 
 @Verb(

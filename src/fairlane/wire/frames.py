@@ -17,9 +17,9 @@ import msgspec
 
 from fairlane.model.bounds import Calls, Ids
 from fairlane.model.message import Delivery
+from fairlane.model.trace import TraceContext
 from fairlane.verbs.errors import ErrorBody
 from fairlane.verbs.verb import Shape
-from fairlane.wire.trace import TraceContext
 
 VERSION = 1
 SUBPROTOCOL = "fairlane.v1"

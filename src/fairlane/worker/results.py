@@ -33,7 +33,10 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class ForwardTo:
-    """Acknowledge the message and enqueue others, by queue, in the same commit: all of it or nothing."""
+    """Acknowledge the message and enqueue others, by queue, in the same commit: all of it or nothing.
+
+    The others inherit its correlation id, fairness key and trace unless they have their own.
+    """
 
     messages: Mapping[str, Sequence[NewMessage]]
     cost: int | None = None

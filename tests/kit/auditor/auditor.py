@@ -286,5 +286,5 @@ def _picture(message: Message) -> tuple[object, ...]:
         ),
         *(message.token, message.expires_ms, message.owner, errors, None if after is None else after.origin),
         *(None if after is None else after.dead_reason, 0 if after is None else after.dead_ms),
-        None if after is None else after.state,
+        *(None if after is None else after.state, message.correlation_id),
     )

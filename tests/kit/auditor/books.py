@@ -58,6 +58,7 @@ class Entry:
     deadline_ms: int | None
     cap: int | None
     line: int
+    correlation_id: str | None = None
     attempts: int = 0
     failures: int = 0
     token: int = 0

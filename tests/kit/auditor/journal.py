@@ -213,7 +213,7 @@ def picture_of_entry(entry: Entry) -> tuple[object, ...]:
         *(entry.number, entry.queue, entry.chunk, entry.size, entry.path, entry.weight, entry.cost, entry.priority),
         *(entry.throttles, entry.due_ms, entry.deadline_ms, entry.cap, entry.enqueued_ms, entry.line, entry.attempts),
         *(entry.failures, entry.token, entry.expires_ms, entry.owner, tuple(entry.errors), entry.origin),
-        *(entry.dead_reason, entry.dead_ms, entry.state),
+        *(entry.dead_reason, entry.dead_ms, entry.state, entry.correlation_id),
     )
 
 
@@ -224,5 +224,5 @@ def picture_of_image(image: r.MessageImage) -> tuple[object, ...]:
         *(image.number, image.queue, image.chunk, image.size, path_of(image.key), image.weight, image.cost),
         *(image.priority, tuple(image.throttles), image.due_ms, image.deadline_ms, image.cap, image.enqueued_ms),
         *(image.joined, image.attempts, image.failures, image.token, image.expires_ms, image.owner, errors),
-        *(image.origin, image.dead_reason, image.dead_ms, image.state),
+        *(image.origin, image.dead_reason, image.dead_ms, image.state, image.correlation_id),
     )

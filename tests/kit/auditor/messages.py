@@ -88,7 +88,8 @@ class MessageRecords(ClaimRecords, SinkRecords):
                 self._check_terms(book, sent, rows[at], at_ms)
                 if record.sizes[at] != len(payload):
                     violated(f"message {number} is said to have {record.sizes[at]} bytes instead of {len(payload)}")
-                found.append((Entry(number, book.name, chunk, len(payload), at_ms, **rows[at], line=number), message))
+                known = {"line": number, "correlation_id": correlation_id}
+                found.append((Entry(number, book.name, chunk, len(payload), at_ms, **rows[at], **known), message))
         return found
 
     @staticmethod

@@ -54,7 +54,7 @@ def test_a_payload_goes_in_and_out_as_it_is() -> None:
             assert leased.headers["x-fairlane-attempt"] == "1"
             assert int(leased.headers["x-fairlane-expires-ms"]) == told["expires_ms"]
             acked = await server.post("queue/ack", {"queue": "orders", "receipts": [receipt]})
-            assert acked.json() == {"results": [{}]}
+            assert acked.json() == {"results": [{"correlation_id": "c-1"}]}
 
     run(main())
 

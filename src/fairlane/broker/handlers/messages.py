@@ -56,7 +56,8 @@ def _explain(engine: Engine, request: Explain) -> Explained:
 def _get_state(engine: Engine, request: GetState) -> WorkflowState:
     message = views.known_message(engine.ledger, request.queue, request.id)
     etag = views.message_view(message, engine.now_ms()).state_etag
-    return WorkflowState(state=engine.bodies.states([message])[0], etag=etag)
+    state = engine.bodies.states([message])[0]
+    return WorkflowState(state=state, etag=etag, correlation_id=message.correlation_id)
 
 
 READS: Final[Mapping[type, Callable[..., Any]]] = {

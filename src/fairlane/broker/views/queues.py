@@ -287,6 +287,7 @@ def message_view(message: Message, now_ms: int) -> MessageView:
         owner=message.owner,
         expires_ms=None if message.is_claimed else message.expires_ms or None,
         state_etag=None if after is None or after.state is None else id_of(after.state),
+        correlation_id=message.correlation_id or id_of(message.number),
         claim=_claim_of(message),
     )
 
@@ -303,7 +304,8 @@ def explain(
     message = known_message(ledger, queue, message_id)
 
     def explained(reason: str, words: str, **more: object) -> Explained:
-        return Explained(id=message_id, queue=queue, reason=reason, words=words, **more)  # type: ignore[arg-type] # by name
+        known = {"id": message_id, "queue": queue, "correlation_id": message.correlation_id or message_id}
+        return Explained(reason=reason, words=words, **known, **more)  # type: ignore[arg-type] # by name
 
     if message.token and message.is_claimed:
         words = (

@@ -37,7 +37,7 @@ FULL = (QueueFull, KeyFull, GlobalFull)
 MAKES_ROOM = (Acked, Removed, Dead, Redriven, QueueSet, QueueRemoved)
 """The records after which there may be capacity again."""
 _DROPS = {"drop_oldest": Backpressure.DROP_OLDEST, "drop_newest": Backpressure.DROP_NEWEST}
-Results = list[str | FairlaneError]
+Results = list[EnqueueResult | FairlaneError]
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +45,7 @@ class WaitingEnqueue:
     """An enqueue that waits for capacity.
 
     Attributes:
-        results: an id or an error for each message so far.
+        results: a result or an error for each message so far.
         cycle: the latest cycle in which one of its messages was taken in; if that fails, so has this enqueue.
     """
 
@@ -191,7 +191,7 @@ class WaitingEnqueues:
 
 
 def _execute(executor: Executor, request: Enqueue, given: Given, cycle: Cycle) -> Results | FairlaneError:
-    """Execute an enqueue. Its outcome has an id or an error for each message, and becomes the answer at the end."""
+    """Execute an enqueue. Its outcome has a result or an error for each message, and becomes the answer at the end."""
     return cast("Results | FairlaneError", executor.execute(request, cycle, given))
 
 
@@ -205,8 +205,7 @@ def _some(request: Enqueue, given: Given, rows: list[int]) -> tuple[Enqueue, Giv
 def _answer(results: Results) -> EnqueueResults:
     return EnqueueResults(
         results=[
-            EnqueueResult(id=result) if isinstance(result, str) else EnqueueResult(error=body_of(result))
-            for result in results
+            result if isinstance(result, EnqueueResult) else EnqueueResult(error=body_of(result)) for result in results
         ]
     )
 

@@ -14,6 +14,7 @@ import msgspec
 
 from fairlane.errors import Closed, Disconnected, FairlaneError
 from fairlane.model.message import Delivery, Receipt
+from fairlane.model.trace import TraceContext
 from fairlane.verbs.errors import error_of
 from fairlane.verbs.leases import LeasedMessages, Nack
 from fairlane.verbs.table import VERBS
@@ -31,7 +32,6 @@ from fairlane.wire.frames import (
     Withdraw,
     frames_of,
 )
-from fairlane.wire.trace import TraceContext
 
 _CALL_TAG: Final = 0
 _ANSWERS: Final = {name: msgspec.msgpack.Decoder(verb.answer).decode for name, verb in VERBS.items()}

@@ -26,10 +26,10 @@ from fairlane.errors import (
 )
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import Delivery
+from fairlane.model.trace import TraceContext
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import Consume
-from fairlane.wire.trace import TraceContext
 
 PATH: Final = "/v1/stream"
 FOLLOWS: Final = "x-fairlane-follows"

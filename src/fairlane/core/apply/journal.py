@@ -104,6 +104,8 @@ def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
         after.errors = tuple(image.errors)
         after.origin, after.dead_reason, after.dead_ms = image.origin, image.dead_reason, image.dead_ms
         after.state, after.cap = image.state, image.cap
+    if image.correlation_id is not None:
+        message.chunk.restore_correlation_id(image.number, image.correlation_id)
     if not image.joined:
         queue.staged[image.number] = message
         count_staged(ledger, queue, [message], image.size)

@@ -47,9 +47,12 @@ def take_in(
     messages: list[Message] = []
     ends = [*record.chunks[1:], len(record.sizes)]
     rows = iter(rows_of(record.terms))
+    known = record.correlation_ids
     number = home
     for start, end in zip(record.chunks, ends, strict=True):
-        chunk = ledger.chunks[number] = ChunkHome(queue.name, number, home, end - start)
+        chunk = ledger.chunks[number] = ChunkHome(
+            queue.name, number, home, end - start, None if known is None else known[start:end]
+        )
         for size, row in zip(record.sizes[start:end], rows, strict=False):
             message = among[number] = Message(number, queue, chunk, size, at_ms, row)
             messages.append(message)

@@ -20,11 +20,11 @@ from fairlane.model.bounds import excess
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import Key, NewMessage
 from fairlane.model.names import id_of, ids_of
-from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.messages import Enqueue, EnqueueResult
 
-Outcome = list[str | FairlaneError]
-Partial = list[str | int | FairlaneError | None]
-"""For each message an id or an error, the row of the message that it repeats, or None while it is undecided."""
+Outcome = list[EnqueueResult | FairlaneError]
+Partial = list[EnqueueResult | int | FairlaneError | None]
+"""For each message a result or an error, the row of the message that it repeats, or None while it is undecided."""
 
 
 def enqueue(
@@ -38,7 +38,7 @@ def enqueue(
     leaving: Sequence[Message] = (),
     coming: Sequence[Enqueued] = (),
 ) -> Decision[Outcome]:
-    """Take in each message that is valid, not known already and within the limits. The outcome has an id or error each.
+    """Take in each message that is valid, not known already and within the limits. The outcome has one result each.
 
     An enqueue that is part of a forward says which sequence its record will have, what caused it, which messages have
     left before it and which have come.
@@ -61,12 +61,12 @@ def enqueue(
             terms = take_rows(terms, kept)
     first = ledger.next_sequence if sequence is None else sequence
     if not rows:
-        return Decision([], _with_ids(outcome, rows, first))
+        return Decision([], _with_ids(outcome, rows, messages, first))
     sizes, starts, bodies = packed(messages, first, is_plain=is_plain)
     record = Enqueued(first, queue.name, sizes, starts, terms)
     _add_ids(record, queue, messages, now_ms, is_plain=is_plain)
     record.cause = cause
-    return Decision([record], _with_ids(outcome, rows, first), bodies)
+    return Decision([record], _with_ids(outcome, rows, messages, first), bodies)
 
 
 def _taken(
@@ -107,7 +107,7 @@ def _faults(ledger: Ledger, messages: Sequence[NewMessage], given: Given) -> Par
 
 
 def _left(
-    outcome: Partial, rows: Sequence[int], terms: Terms, settled: Mapping[int, str | int | FairlaneError]
+    outcome: Partial, rows: Sequence[int], terms: Terms, settled: Mapping[int, EnqueueResult | int | FairlaneError]
 ) -> tuple[list[int], Terms]:
     """Put what is settled into the outcome, and return the rows and terms that are left."""
     for at, result in settled.items():
@@ -118,27 +118,35 @@ def _left(
 
 def _known(
     queue: Queue, messages: Sequence[NewMessage], keys: Sequence[Key], rows: Sequence[int], now_ms: int
-) -> dict[int, str | int]:
-    """Return which messages repeat another: with the id of that one, or with its row if it is in the same batch."""
+) -> dict[int, EnqueueResult | int]:
+    """Return which messages repeat another: with the result of that one, or with its row if it is in the same batch."""
     dedup_ids = [message.dedup_id for message in messages]
     if dedup_ids.count(None) == len(dedup_ids):
         return {}
     names = remembered(keys, dedup_ids)
     if _are_all_new(names, queue):
         return {}
-    known: dict[int, str | int] = {}
+    known: dict[int, EnqueueResult | int] = {}
     first_rows: dict[str, int] = {}
     for at, name in enumerate(names):
         if name is None:
             continue
         before = queue.dedups.get(name)
         if before is not None and before[1] > now_ms:
-            known[at] = id_of(before[0])
+            known[at] = _repeated(queue, before[0])
         elif name in first_rows:
             known[at] = first_rows[name]
         else:
             first_rows[name] = rows[at]
     return known
+
+
+def _repeated(queue: Queue, number: int) -> EnqueueResult:
+    """Return the result of a message that was enqueued before. It may have been acknowledged since."""
+    message_id, message = id_of(number), queue.messages.get(number)
+    return EnqueueResult(
+        id=message_id, correlation_id=None if message is None else message.correlation_id or message_id
+    )
 
 
 def _are_all_new(names: Sequence[str | None], queue: Queue) -> bool:
@@ -147,12 +155,17 @@ def _are_all_new(names: Sequence[str | None], queue: Queue) -> bool:
     return len(ids) == len(names) and None not in ids and queue.dedups.keys().isdisjoint(ids)
 
 
-def _with_ids(outcome: Partial, rows: Sequence[int], sequence: int) -> Outcome:
-    """Return the outcome with the ids of the rows that are taken in."""
+def _with_ids(outcome: Partial, rows: Sequence[int], messages: Sequence[NewMessage], sequence: int) -> Outcome:
+    """Return the outcome with the ids of the messages that are taken in, each with the row that it has."""
+    ids = ids_of(range(sequence, sequence + len(rows)))
+    results = [
+        EnqueueResult(id=own, correlation_id=message.correlation_id or own)
+        for own, message in zip(ids, messages, strict=True)
+    ]
     if len(rows) == len(outcome):
-        return [*ids_of(range(sequence, sequence + len(rows)))]
-    for at, row in enumerate(rows):
-        outcome[row] = id_of(sequence + at)
+        return [*results]
+    for row, result in zip(rows, results, strict=True):
+        outcome[row] = result
     return [outcome[result] if isinstance(result, int) else result for result in outcome]  # type: ignore[misc] # all are filled in
 
 

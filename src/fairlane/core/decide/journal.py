@@ -195,6 +195,7 @@ def _image(message: Message) -> MessageImage:
         after.dead_ms if after is not None else 0,
         after.state if after is not None else None,
         message.since_ms,
+        message.correlation_id,
     )
 
 

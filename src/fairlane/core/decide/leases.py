@@ -6,7 +6,7 @@ is there under another lease, or none, is a *mismatch*. Neither changes anything
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from fairlane.core.checks import whole_fault
@@ -48,8 +48,17 @@ Outcome = list[FairlaneError | None]
 _OK: Final = Result()
 
 
-def _results(outcome: Outcome) -> Results:
-    return Results(results=[_OK if error is None else Result(error=body_of(error)) for error in outcome])
+def _results(messages: Iterable[Message], outcome: Outcome) -> Results:
+    """Return the result for each item. The messages are those of the items without an error, in order."""
+    found, results = iter(messages), []
+    for error in outcome:
+        if error is not None:
+            results.append(Result(error=body_of(error)))
+            continue
+        message = next(found)
+        is_plain = message.chunk.correlation_ids is None  # as nearly all are: they share one result
+        results.append(_OK if is_plain else Result(correlation_id=message.correlation_id))
+    return Results(results=results)
 
 
 def lease(ledger: Ledger, request: LeasePicked, now_ms: int, _given: Given) -> Decision[int]:
@@ -72,10 +81,14 @@ def extend(ledger: Ledger, request: Extend, now_ms: int, _given: Given) -> Decis
         return refuse(InvalidArgument(fault))
     held, results = _held(queue, request.receipts, now_ms)
     expires_ms = now_ms + span_ms
-    ends = iter([NEVER_MS if message.is_claimed else expires_ms for message in held])
-    outcome = Results(
-        results=[Result(expires_ms=next(ends)) if error is None else Result(error=body_of(error)) for error in results]
+    extended = (
+        Result(
+            expires_ms=NEVER_MS if message.is_claimed else expires_ms,
+            correlation_id=message.correlation_id,
+        )
+        for message in held
     )
+    outcome = Results(results=[next(extended) if error is None else Result(error=body_of(error)) for error in results])
     numbers = [message.number for message in held if not message.is_claimed]
     if not numbers:
         return Decision([], outcome)
@@ -141,7 +154,7 @@ def ack(ledger: Ledger, request: Ack, now_ms: int, _given: Given) -> Decision[Re
     if held:
         good = None if is_plain else [cost for cost, error in zip(costs, outcome, strict=True) if error is None]
         records.append(Acked(ledger.next_sequence, queue.name, [message.number for message in held], good))
-    return Decision(records, _results(outcome))
+    return Decision(records, _results(held, outcome))
 
 
 def _costs_fault(costs: Sequence[int | None]) -> str | None:
@@ -160,7 +173,7 @@ def forward(ledger: Ledger, request: Forward, now_ms: int, given: Given) -> Deci
     held, outcome = _held(queue, [receipt], now_ms)
     if outcome[0] is not None:
         return refuse(outcome[0])
-    number = held[0].number
+    number, correlation_id = held[0].number, held[0].correlation_id
     costs: list[int | None] | None = None if receipt.cost is None else [receipt.cost]
     records: list[AnyRecord] = [Acked(ledger.next_sequence, request.queue, [number], costs)]
     bodies: list[tuple[int, bytes]] = []
@@ -181,11 +194,11 @@ def forward(ledger: Ledger, request: Forward, now_ms: int, given: Given) -> Deci
         for result in results:
             if isinstance(result, FairlaneError):
                 return refuse(result)
-            ids.append(result)
+            ids.append(str(result.id))
         records.extend(enqueued.records)
         bodies.extend(enqueued.bodies)
         sequence += sum(record.count for record in enqueued.records)
-    return Decision(records, ForwardedIds(ids=ids), bodies)
+    return Decision(records, ForwardedIds(ids=ids, correlation_id=correlation_id), bodies)
 
 
 # ------------------------------------------------------------------------------------------------------------- nack
@@ -200,7 +213,7 @@ def nack(ledger: Ledger, request: Nack, now_ms: int, given: Given) -> Decision[R
         return refuse(InvalidArgument(fault))
     held, outcome = _held_or_expired(queue, request, given, now_ms)
     if not held:
-        return Decision([], _results(outcome))
+        return Decision([], _results(held, outcome))
     error = request.error[: limits.ERROR_LENGTH_MAX].encode(errors="replace").decode()
     rows = [row for row, result in enumerate(outcome) if result is None]
     fates = [_fate(queue, message, request, given, row, now_ms) for message, row in zip(held, rows, strict=True)]
@@ -219,7 +232,7 @@ def nack(ledger: Ledger, request: Nack, now_ms: int, given: Given) -> Decision[R
             errors = [error] * len(dead) if error else None
             records.append(Dead(sequence, queue.name, dead, why, given.reason, errors))
             sequence += len(dead)
-    return Decision(records, _results(outcome))
+    return Decision(records, _results(held, outcome))
 
 
 def _nack_fault(request: Nack) -> str | None:
@@ -279,21 +292,21 @@ def cancel(ledger: Ledger, request: Cancel, _now_ms: int, _given: Given) -> Deci
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    numbers: dict[int, None] = {}
+    found: dict[int, Message] = {}
     outcome: Outcome = []
     for message_id in request.ids:
         message = ledger.find(queue.name, number_of(message_id))
-        if message is None or message.number in numbers:
+        if message is None or message.number in found:
             outcome.append(MessageNotFound(f"Queue {queue.name!r} has no message {message_id!r:.60}."))
         elif message.token:
             outcome.append(NotPending(f"Message {message_id} is leased."))
         else:
-            numbers[message.number] = None
+            found[message.number] = message
             outcome.append(None)
     records: list[AnyRecord] = []
-    if numbers:
-        records.append(Removed(ledger.next_sequence, queue.name, list(numbers), "cancelled"))
-    return Decision(records, _results(outcome))
+    if found:
+        records.append(Removed(ledger.next_sequence, queue.name, list(found), "cancelled"))
+    return Decision(records, _results(found.values(), outcome))
 
 
 def remove(ledger: Ledger, request: Remove, _now_ms: int, _given: Given) -> Decision[None]:
@@ -321,12 +334,13 @@ def set_state(ledger: Ledger, request: SetState, now_ms: int, _given: Given) -> 
         records: list[AnyRecord] = []
         if state is not None:
             records.append(StateRemoved(ledger.next_sequence, queue.name, message.number))
-        return Decision(records, Etag())
+        return Decision(records, Etag(correlation_id=message.correlation_id))
     if type(request.state) is not bytes or len(request.state) > limits.STATE_BYTES_MAX:
         return refuse(InvalidArgument(f"Workflow state is at most {limits.STATE_BYTES_MAX} bytes."))
     sequence = ledger.next_sequence
     record = StateSet(sequence, queue.name, message.number, len(request.state))
-    return Decision([record], Etag(etag=id_of(sequence)), [(sequence, request.state)])
+    written = Etag(etag=id_of(sequence), correlation_id=message.correlation_id)
+    return Decision([record], written, [(sequence, request.state)])
 
 
 DECIDERS: Final[Deciders] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
@@ -12,8 +11,10 @@ import msgspec
 from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
 from fairlane.errors import FairlaneError, InvalidArgument, RequestTooLarge, UnavailableError
 from fairlane.gateway.caller import ANYBODY, Caller
-from fairlane.gateway.context import CallContext, check_correlation_id
+from fairlane.gateway.context import CallContext
+from fairlane.model.trace import trace_of
 from fairlane.server.addresses import block_of
+from fairlane.server.correlation import FAULT, REPLACED, CallCorrelation
 from fairlane.server.dispatch import decoded
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
 from fairlane.server.interfaces.counting import JSON_FROM_BYTES, MSGPACK_FROM_BYTES, check_json, check_msgpack
@@ -21,7 +22,6 @@ from fairlane.server.limits import CallLimits
 from fairlane.verbs.errors import body_of
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlane.wire.headers import FOLLOWS, FORWARDED
-from fairlane.wire.trace import trace_of
 
 T = TypeVar("T")
 JSON: Final = "application/json"
@@ -82,19 +82,15 @@ class Exchange:
         self.is_begun = False
         self.caller = ANYBODY
         """The caller, once it is authenticated."""
-        self.correlation_id = secrets.token_hex(16)
-        """Names the request in the answer and in logs: the caller's name for it, or a random one."""
-
-    def check_correlation_id(self) -> None:
-        """Take the correlation id that the caller gives. Raises InvalidArgument if it is malformed."""
-        self.correlation_id = check_correlation_id(self.headers[b"x-correlation-id"], "X-Correlation-Id")
+        self.correlation = CallCorrelation(self.headers.get(b"x-correlation-id"))
+        """Names the request in the answer and in logs."""
 
     def context(self) -> CallContext:
         """Return the context of the call. Only a correlation id that the caller gave is put on its messages."""
         headers = self.headers
         traceparent = headers.get(b"traceparent")
         return CallContext(
-            self.correlation_id if b"x-correlation-id" in headers else None,
+            self.correlation.id if self.correlation.is_given else None,
             None if traceparent is None else trace_of(traceparent, headers.get(b"tracestate")),
             FOLLOWS in headers,
             FORWARDED in headers,
@@ -242,8 +238,10 @@ class Exchange:
         pairs = [
             (b"content-type", kind.encode()),
             _NO_SNIFFING,
-            (b"x-correlation-id", self.correlation_id.encode("latin-1")),
+            (b"x-correlation-id", self.correlation.id.encode("latin-1")),
         ]
+        if self.correlation.is_replaced:
+            pairs.append((REPLACED.encode(), FAULT.encode()))
         if headers is not None:
             pairs += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})

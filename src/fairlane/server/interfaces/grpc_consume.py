@@ -42,7 +42,6 @@ async def consume(server: ServerContext, reads: MessageReads, context: Context) 
     """Serve one consumer from its first message to its end."""
     call = Call(server, context, CONSUME)
     try:
-        call.read_correlation_id()
         with server.subscription(None):  # its channel is counted
             await _Consuming(server, call, context).run(reads)
     except FairlaneError as error:

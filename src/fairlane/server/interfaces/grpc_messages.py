@@ -84,7 +84,10 @@ def write_enqueued(answer: EnqueueResults, message: Any) -> None:  # noqa: ANN40
     add = message.results.add
     for result in answer.results:
         if result.id is not None:
-            add().id = result.id
+            part = add()
+            part.id = result.id
+            if result.correlation_id is not None:
+                part.correlation_id = result.correlation_id
         elif result.error is not None:
             write_error(result.error, add().error)
 
@@ -96,6 +99,8 @@ def write_results(answer: Results, message: Any) -> None:  # noqa: ANN401 - see 
         part = add()
         if result.expires_ms is not None:
             part.expires_ms = result.expires_ms
+        if result.correlation_id is not None:
+            part.correlation_id = result.correlation_id
         if result.error is not None:
             write_error(result.error, part.error)
 

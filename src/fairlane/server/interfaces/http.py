@@ -40,6 +40,7 @@ async def _call(verb: Verb, server: ServerContext, exchange: Exchange, caller: C
     if getattr(request, "wait_ms", 0) > server.limits.wait_ms_max:
         server.limits.check_wait(request)
     answer = await server.call(request, caller, exchange.context())
+    exchange.correlation.note(request, answer)
     await exchange.answer(answer, headers=_NO_STORE if verb.is_secret else None)
 
 
@@ -66,7 +67,7 @@ async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exch
     else:
         leased = cast("LeasedMessages", await server.call(request, caller, exchange.context()))
     if len(leased.deliveries) == 1:
-        exchange.correlation_id = leased.deliveries[0].correlation_id
+        exchange.correlation.id = leased.deliveries[0].correlation_id
     try:
         await (raw_payload.answer(exchange, leased) if is_raw else exchange.answer(leased))
     except TooMuchUnread:
@@ -145,8 +146,6 @@ class HttpInterface:
         public = pages.PUBLIC.get(path) if exchange.method == "GET" else None
         if public is not None:
             return public(server, exchange)
-        if b"x-correlation-id" in exchange.headers:
-            exchange.check_correlation_id()
         caller = exchange.caller = server.caller(exchange.headers, exchange.scope)
         if server.rates is not None:
             server.admit(caller, address_of(exchange.scope))
@@ -178,7 +177,7 @@ class HttpInterface:
             error,
             caller=exchange.caller,
             address=address_of(exchange.scope),
-            correlation_id=exchange.correlation_id,
+            correlation_id=exchange.correlation.id,
         )
         if exchange.is_begun:
             return

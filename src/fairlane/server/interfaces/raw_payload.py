@@ -50,6 +50,7 @@ async def enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> 
     answer = cast("EnqueueResults", await server.call(request, caller, exchange.context()))
     if (error := answer.results[0].error) is not None:
         raise error_of(error)
+    exchange.correlation.note(request, answer)
     await exchange.answer(answer)
 
 

@@ -24,6 +24,7 @@ from fairlane.broker.waiting.room import Room
 from fairlane.errors import FairlaneError, InvalidArgument, RouteNotFound, TooManyWaiters, Unauthenticated
 from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext
+from fairlane.model.trace import trace_of
 from fairlane.server.addresses import block_of
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import SHAPES, decoded
@@ -39,7 +40,6 @@ from fairlane.verbs.verb import Done, Request, Shape
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlane.wire.frames import CONSUME, SUBPROTOCOL, Call, Consume, Refused, Stop, Withdraw, calls_of, is_many
 from fairlane.wire.headers import FOLLOWS, FORWARDED
-from fairlane.wire.trace import trace_of
 
 PATH: Final = "/v1/stream"
 _UNSUPPORTED, _MALFORMED, _POLICY, _RESTART = 1003, 1007, 1008, 1012

@@ -119,8 +119,9 @@ class MessageVerbs(Verbs, Generic[M]):
     ) -> list[str]:
         """Acknowledge a leased message, with its actual cost if it is known. The broker deletes it with its state.
 
-        With ``forward``, messages by queue are enqueued in the same commit: everything happens or nothing. Returns
-        their ids, in order.
+        With ``forward``, messages by queue are enqueued in the same commit: everything happens or nothing. They inherit
+        the correlation id, fairness key and trace of the acknowledged message unless they have their own. Returns their
+        ids, in order.
 
         Raises:
             MessageNotFound, LeaseMismatch: it was not acknowledged, and nothing was enqueued.
