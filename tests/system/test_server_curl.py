@@ -27,7 +27,7 @@ def test_the_commands_of_the_http_reference_work(tmp_path: Path) -> None:
     answers = result.stdout.split("\n")
     assert '"error":{' not in result.stdout
     assert answers[0] == "{}"
-    assert answers[1] == '{"results":[{"id":"0000000000000004"}]}'
+    assert answers[1] == '{"results":[{"id":"0000000000000004","correlation_id":"0000000000000004"}]}'
     assert '"reason":"no_consumer"' in answers[2]
     assert '"token":5,"payload":"aGVsbG8="' in answers[3]
     assert answers[6] == '{"results":[{}]}'

@@ -40,6 +40,8 @@ class CallLimits:
             and ten times as many at once. Further ones are refused as too many, and not logged.
         refusals_logged_per_second: refused requests of one address that are logged per second, and ten times as many at
             once. Others are counted and summed up.
+        calls_logged_per_second: with ``access_log``, calls of one address that are logged per second, and ten times as
+            many at once. Others are counted and summed up.
         idle_timeout_ms: how long a connection may be open between two requests.
         wait_ms_max: how long a request over HTTP or gRPC may wait for messages or capacity.
         requests_per_second: requests that one caller may make per second, counted by its API key, or by its address
@@ -64,6 +66,7 @@ class CallLimits:
     idle_timeout_ms: int = 75_000
     auth_failures_per_second: int = 10
     refusals_logged_per_second: int = 10
+    calls_logged_per_second: int = 1_000
     wait_ms_max: int = 60_000
     requests_per_second: int | None = None
     requests_burst: int | None = None

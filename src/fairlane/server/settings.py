@@ -60,6 +60,7 @@ class ServerSettings:
         tls_client_ca: a PEM file with certificate authorities; if set, every client must present a certificate.
         log_format: ``text`` or ``json`` lines.
         log_level: the lowest level that is logged.
+        access_log: log every call as a line of JSON on standard error.
         grace_ms: how long a shutdown waits for messages in flight to be settled.
         otlp_endpoint: the OTLP endpoint that spans are exported to, such as ``http://localhost:4318``; the value of
             ``OTEL_EXPORTER_OTLP_ENDPOINT`` by default. None disables tracing.
@@ -87,6 +88,7 @@ class ServerSettings:
     tls_client_ca: str | None = None
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    access_log: bool = False
     grace_ms: int = 10_000
     otlp_endpoint: str | None = None
     reports: str | None = None

@@ -88,8 +88,9 @@ class MessageRecords(ClaimRecords, SinkRecords):
                 self._check_terms(book, sent, rows[at], at_ms)
                 if record.sizes[at] != len(payload):
                     violated(f"message {number} is said to have {record.sizes[at]} bytes instead of {len(payload)}")
-                known = {"line": number, "correlation_id": correlation_id}
-                found.append((Entry(number, book.name, chunk, len(payload), at_ms, **rows[at], **known), message))
+                entry = Entry(number, book.name, chunk, len(payload), at_ms, **rows[at], line=number)
+                entry.correlation_id = correlation_id
+                found.append((entry, message))
         return found
 
     @staticmethod

@@ -13,10 +13,11 @@ from fairlane.errors import FairlaneError, InvalidArgument, RequestTooLarge, Una
 from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext
 from fairlane.model.trace import trace_of
+from fairlane.server.access_log import OK
 from fairlane.server.addresses import block_of
-from fairlane.server.correlation import FAULT, REPLACED, CallCorrelation
 from fairlane.server.dispatch import decoded
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
+from fairlane.server.interfaces.correlation import FAULT, REPLACED, CallCorrelation
 from fairlane.server.interfaces.counting import JSON_FROM_BYTES, MSGPACK_FROM_BYTES, check_json, check_msgpack
 from fairlane.server.limits import CallLimits
 from fairlane.verbs.errors import body_of
@@ -33,6 +34,7 @@ _KINDS: Final = {
     "application/x-msgpack": MSGPACK,
     "application/vnd.msgpack": MSGPACK,
 }
+_EMPTY: Final = {JSON: b"{}", MSGPACK: b"\x80"}
 _NO_SNIFFING: Final = (b"x-content-type-options", b"nosniff")
 """Browsers must not take an answer for another content type than it says."""
 _DISCARDED_BYTES: Final = 64 * 1024
@@ -82,6 +84,12 @@ class Exchange:
         self.is_begun = False
         self.caller = ANYBODY
         """The caller, once it is authenticated."""
+        self.verb = ""
+        """The verb that is asked for, once it is known."""
+        self.asked: object = None
+        """The request, once it is read."""
+        self.status = OK
+        """What came of it, for the access log: that it was answered, or the code of the error."""
         self.correlation = CallCorrelation(self.headers.get(b"x-correlation-id"))
         """Names the request in the answer and in logs."""
 
@@ -135,7 +143,7 @@ class Exchange:
             InvalidArgument, RequestTooLarge: it is malformed or too large.
             Gone: the caller has disconnected.
         """
-        given = self.content_type
+        self.verb, given = name, self.content_type
         kind = _KINDS.get(given or "")
         data = await self.body(is_json=kind is JSON)
         if kind is None:
@@ -143,13 +151,13 @@ class Exchange:
                 raise InvalidArgument(f"Content-Type must be {JSON} or {MSGPACK}, not {given!r:.100}.")
             kind = JSON
         self._kind = kind
-        if kind is JSON:
-            if len(data) > JSON_FROM_BYTES:
-                check_json(data)
-            return decoded(_decoder(kind, shape), data or b"{}", name)
-        if len(data) > MSGPACK_FROM_BYTES:
+        if kind is JSON and len(data) > JSON_FROM_BYTES:
+            check_json(data)
+        elif kind is MSGPACK and len(data) > MSGPACK_FROM_BYTES:
             check_msgpack(name, data)
-        return decoded(_decoder(kind, shape), data or b"\x80", name)
+        request = decoded(_decoder(kind, shape), data or _EMPTY[kind], name)
+        self.asked = request
+        return request
 
     async def body(self, *, is_json: bool = False) -> bytes:
         """Return the body of the request as it is.

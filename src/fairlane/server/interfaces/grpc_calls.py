@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 from urllib.parse import unquote
 
@@ -15,9 +17,10 @@ from fairlane.errors import FairlaneError, QueueElsewhere, Unauthenticated
 from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext
 from fairlane.model.trace import TRACEPARENT, TRACESTATE, trace_of
+from fairlane.server.access_log import DISCONNECTED, OK
 from fairlane.server.addresses import block_of
 from fairlane.server.context import ServerContext
-from fairlane.server.correlation import FAULT, HEADER, REPLACED, CallCorrelation
+from fairlane.server.interfaces.correlation import FAULT, HEADER, REPLACED, CallCorrelation
 from fairlane.server.interfaces.grpc_messages import write_error
 from fairlane.server.interfaces.grpc_reads import Context, MessageReads
 from fairlane.server.interfaces.grpc_shapes import Read, Write, parsed
@@ -57,6 +60,15 @@ class Call:
         self.correlation = CallCorrelation(self._metadata.get(HEADER))
         self.known = ANYBODY
         """The caller, once it is authenticated."""
+        self.asked: object = None
+        """The request, once it is read."""
+        self._begun_s = perf_counter()
+
+    def part(self, name: str) -> Call:
+        """Return a request that is part of the call, as a call of its own for the access log."""
+        part = Call(self._server, self._context, name)
+        part.known = self.known
+        return part
 
     @property
     def _address(self) -> str:
@@ -106,8 +118,24 @@ class Call:
         own = (HEADER, self.correlation.id)
         return (own, (REPLACED, FAULT)) if self.correlation.is_replaced else (own,)
 
+    def log(self, status: str = OK) -> None:
+        """Add the call to the access log, if there is one."""
+        access = self._server.access
+        if access is not None:
+            access.note(
+                "grpc",
+                self._name,
+                self._begun_s,
+                caller=self.known,
+                address=self._address,
+                request=self.asked,
+                status=status,
+                correlation_id=self.correlation.id,
+            )
+
     async def refuse(self, error: FairlaneError) -> NoReturn:
         """End the call with an error."""
+        self.log(error.code)
         self._server.tally.errors[error.code] += 1
         self._server.refusals.note(
             self._name, error, caller=self.known, address=self._address, correlation_id=self.correlation.id
@@ -151,6 +179,7 @@ async def answer(
     if len(data) > ALWAYS_BYTES:
         room = await call.room_for(data)
         context.add_done_callback(cast("Any", lambda _: room.clear()))
+    call.log()
     return data
 
 
@@ -160,7 +189,7 @@ async def _answered(server: ServerContext, method: Method, reads: MessageReads, 
         call.admit(caller)
         server.check_before_reading(VERBS[method.verb], caller)
         data = await call.message(reads, caller)
-        request = method.read(method.verb, parsed(method.request, data, method.verb))
+        request = call.asked = method.read(method.verb, parsed(method.request, data, method.verb))
         server.limits.check_wait(request)
         if isinstance(request, Lease) and request.wait_ms:
             with server.waiters.counted(call.holder(caller)):
@@ -173,6 +202,9 @@ async def _answered(server: ServerContext, method: Method, reads: MessageReads, 
         await call.refuse(error)
     except Exception as error:  # noqa: BLE001 - every call gets an answer
         await call.refuse(server.refusal(method.verb, error))
+    except asyncio.CancelledError:
+        call.log(DISCONNECTED)
+        raise
 
 
 def _encoded(method: Method, answered: msgspec.Struct) -> bytes:
@@ -200,6 +232,7 @@ async def hand_over(
         finally:
             if room is not None:
                 room.clear()
+        call.log()
     except BaseException:
         server.give_back(call.known, leased)  # the client did not receive them
         raise

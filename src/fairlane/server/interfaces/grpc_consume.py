@@ -16,6 +16,7 @@ import grpc
 from fairlane.broker.waiting.room import Room
 from fairlane.errors import FairlaneError, InvalidArgument, Unauthenticated
 from fairlane.model.message import Delivery
+from fairlane.server.access_log import DISCONNECTED
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import Answer
 from fairlane.server.interfaces.channels import Channels, going_down
@@ -50,6 +51,10 @@ async def consume(server: ServerContext, reads: MessageReads, context: Context) 
         raise
     except Exception as error:  # noqa: BLE001 - every call gets an answer
         await call.refuse(server.refusal(CONSUME, error))
+    except asyncio.CancelledError:
+        call.log(DISCONNECTED)
+        raise
+    call.log()
     context.set_trailing_metadata(call.trailing())
 
 
@@ -169,6 +174,7 @@ class _Consuming:
         self._server.check_open()
         self._caller.check("consume", request.queue)
         self._queue = request.queue
+        self._call.asked = request
         await self._channels.open(_CHANNEL, request)
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -235,16 +241,19 @@ class _Consuming:
     # ------------------------------------------------------------------------------------------------------- answering
 
     async def _answer(self, message: ConsumeRequest) -> None:
+        part = self._call.part(message.WhichOneof("request") or CONSUME)
         try:
-            results = await self._run(message)
+            results = await self._run(message, part)
         except Exception as error:  # noqa: BLE001 - every request gets an answer
             refusal = error if isinstance(error, FairlaneError) else self._server.refusal(CONSUME, error)
             self._server.tally.errors[refusal.code] += 1
+            part.log(refusal.code)
             self._outbox.put(Refused(message.number, body_of(refusal)))
         else:
+            part.log()
             self._outbox.put((1, message.number, results))
 
-    async def _run(self, message: ConsumeRequest) -> Answer:
+    async def _run(self, message: ConsumeRequest, part: Call) -> Answer:
         name = message.WhichOneof("request")
         if name is None:
             raise InvalidArgument("The message is empty; expected one of ack, nack, extend or stop.")
@@ -253,4 +262,7 @@ class _Consuming:
         self._call.admit(self._caller)
         items = getattr(message, name)
         fields = said(items) | {"queue": self._queue, "receipts": receipts_of(items)}
-        return await self._server.call(shaped(name, fields), self._caller, self._call.context())
+        request = part.asked = shaped(name, fields)
+        results = await self._server.call(request, self._caller, self._call.context())
+        part.correlation.note(request, results)
+        return results

@@ -6,8 +6,10 @@ and what monitoring needs: health, metrics and a description of the API.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from time import perf_counter
 from typing import Any, Final, cast
 
 import msgspec
@@ -15,12 +17,13 @@ import msgspec
 from fairlane.errors import FairlaneError, QueueElsewhere, RouteNotFound, TooMuchUnread
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.leases import leased_unless
+from fairlane.server.access_log import DISCONNECTED
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces import raw_payload, subscription
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
 from fairlane.server.interfaces.exchange import RAW, Exchange, Gone
 from fairlane.server.interfaces.relay import may_relay, relay
-from fairlane.server.interfaces.stream import serve_stream
+from fairlane.server.interfaces.stream_handshake import serve_stream
 from fairlane.server.live import feed
 from fairlane.server.routes import journal, pages, reports
 from fairlane.verbs.leases import Lease, LeasedMessages
@@ -129,17 +132,39 @@ class HttpInterface:
             return
         if scope["type"] != "http":
             return
+        begun_s = perf_counter()
         exchange = Exchange(scope, receive, send, self._server.limits, self._server.room)
         try:
             await self._route(exchange)
         except Gone:
-            return
+            exchange.status = DISCONNECTED
         except QueueElsewhere as error:
             await self._pass_on(exchange, error)
         except FairlaneError as error:
             await self._refuse(exchange, error)
         except Exception as error:  # noqa: BLE001 - every request gets an answer
             await self._refuse(exchange, self._server.refusal(exchange.path, error))
+        except asyncio.CancelledError:
+            exchange.status = DISCONNECTED
+            raise
+        finally:
+            if self._server.access is not None:
+                self._log(exchange, begun_s)
+
+    def _log(self, exchange: Exchange, begun_s: float) -> None:
+        """Add a call to the access log, unless it is for a public page, which health checks ask for all the time."""
+        if self._server.access is None or (exchange.method == "GET" and exchange.path in pages.PUBLIC):
+            return
+        self._server.access.note(
+            "http",
+            exchange.verb or f"{exchange.method} {exchange.path}",
+            begun_s,
+            caller=exchange.caller,
+            address=address_of(exchange.scope),
+            request=exchange.asked,
+            status=exchange.status,
+            correlation_id=exchange.correlation.id,
+        )
 
     def _route(self, exchange: Exchange) -> Awaitable[None]:
         server, path = self._server, exchange.path
@@ -164,13 +189,14 @@ class HttpInterface:
         try:
             await relay(self._server, exchange, error.at)
         except Gone:
-            return
+            exchange.status = DISCONNECTED
         except FairlaneError as fault:
             await self._refuse(exchange, fault)
 
     async def _refuse(
         self, exchange: Exchange, error: FairlaneError, *, status: int | None = None, **more: str
     ) -> None:
+        exchange.status = error.code
         self._server.tally.errors[error.code] += 1
         self._server.refusals.note(
             f"{exchange.method} {exchange.path:.200}",

@@ -39,13 +39,14 @@ async def enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> 
     Raises:
         FairlaneError: the message, and so the request, is refused.
     """
+    exchange.verb = Enqueue.verb.name
     fields = _fields(exchange.query_string)
     if "queue" not in fields:
         raise InvalidArgument("Missing parameter queue, as in /v1/queue/enqueue?queue=orders.")
     caller.check("produce", fields["queue"])  # before the body is read
     queue, wait_ms = fields.pop("queue"), _converted(fields.pop("wait_ms", 0), int)
     message = _converted(fields | {"payload": await exchange.body()}, NewMessage)
-    request = Enqueue(queue=queue, messages=[message], wait_ms=wait_ms)
+    exchange.asked = request = Enqueue(queue=queue, messages=[message], wait_ms=wait_ms)
     server.limits.check_wait(request)
     answer = cast("EnqueueResults", await server.call(request, caller, exchange.context()))
     if (error := answer.results[0].error) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fairlane.server.context import ServerContext
-from fairlane.server.correlation import HEADER
+from fairlane.server.interfaces.correlation import HEADER
 from fairlane.server.interfaces.exchange import Exchange
 from fairlane.server.interfaces.subscription import first_of
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any, Final
+from typing import Final
 
 from fairlane.model.limits import CORRELATION_ID_LENGTH_MAX
-from fairlane.verbs.verb import Request
 
 HEADER: Final = "x-correlation-id"
 """Names a call in its request, and the message or the call in the answer; as an HTTP header or as gRPC metadata."""
@@ -33,19 +32,26 @@ class CallCorrelation:
         self.is_replaced = given is not None and not _is_sound(given)
         self.id = secrets.token_hex(16) if given is None or self.is_replaced else given
 
-    def note(self, request: Request[Any], answer: object) -> None:
+    def note(self, request: object, answer: object) -> None:
         """Adopt the correlation id of the only message that an answer is about, if there is such a message."""
-        items = getattr(answer, "results", None) or getattr(answer, "deliveries", None)
-        about = items[0] if items is not None and len(items) == 1 else answer
-        if hasattr(about, "correlation_id") and getattr(about, "error", None) is None:
-            self.id = about.correlation_id or _only_id(request) or self.id
+        self.id = echoed(request, answer) or self.id
 
 
 def _is_sound(given: str) -> bool:
     return 0 < len(given) <= CORRELATION_ID_LENGTH_MAX and given.isascii() and given.isprintable()
 
 
-def _only_id(request: Request[Any]) -> str | None:
+def echoed(request: object, answer: object) -> str | None:
+    """Return the correlation id of the only message that an answer is about; None if there is no such message."""
+    items = getattr(answer, "results", None) or getattr(answer, "deliveries", None)
+    about = items[0] if items is not None and len(items) == 1 else answer
+    if not hasattr(about, "correlation_id") or getattr(about, "error", None) is not None:
+        return None
+    correlation_id: str | None = about.correlation_id
+    return correlation_id or _only_id(request)
+
+
+def _only_id(request: object) -> str | None:
     """Return the id of the only message that a request names."""
     for receipt in (getattr(request, "receipt", None), *getattr(request, "receipts", ())):
         if receipt is not None:
