@@ -22,8 +22,8 @@ from fairlane.core.ledger import Message
 from fairlane.core.schedule import Schedule
 from fairlane.journal import codec
 from fairlane.journal.records import Opened, Staged
+from fairlane.model.ids import number_in
 from fairlane.model.message import Receipt
-from fairlane.model.names import number_of
 from fairlane.scheduler.buckets import Bucket
 from fairlane.scheduler.kernel import Kernel
 from tests.kit.simulate import main
@@ -48,7 +48,7 @@ def forget_to_fence(patch: pytest.MonkeyPatch) -> None:
     held = leases._held
 
     def unfenced(queue: Any, receipts: Any, now_ms: int) -> Any:
-        known = [queue.messages.get(number_of(receipt.id) or 0) for receipt in receipts]
+        known = [queue.messages.get(number_in(receipt.id) or 0) for receipt in receipts]
         forged = [
             Receipt(receipt.id, message.token) if message is not None and message.token else receipt
             for receipt, message in zip(receipts, known, strict=True)

@@ -12,6 +12,7 @@ from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.broker.settings import Settings
 from fairlane.journal.arrow import to_batch
 from fairlane.journal.codec import Page, decode
+from fairlane.model.ids import message_number
 from fairlane.model.message import Key, NewMessage
 from fairlane.ports.store import Commit
 from fairlane.spark.whatif.files import selected
@@ -97,7 +98,8 @@ def test_a_difference_is_told_with_its_sequence() -> None:
     """A journal in which two leases have changed places does not come out, and the first of them is named."""
     broker = SteppedBroker()
     broker.create_queue("work")
-    ids = [broker.enqueue("work", b"", fairness_key=key) for key in ("acme", "bakery", "clinic")]
+    sent = [broker.enqueue("work", b"", fairness_key=key) for key in ("acme", "bakery", "clinic")]
+    ids = [message_number(each) for each in sent]
     tokens = [broker.lease("work")[0].token for _ in ids]
     events = _events_of(broker)
     assert reproduction_of(events).is_exact
@@ -114,8 +116,8 @@ def test_hand_outs_of_messages_from_before_the_journal_are_skipped() -> None:
     """A journal that has lost its beginning is compared as far as it tells what waited."""
     broker = SteppedBroker()
     broker.create_queue("work")
-    old = broker.enqueue("work", b"", fairness_key="acme")
-    new = broker.enqueue("work", b"", fairness_key="acme")
+    old = message_number(broker.enqueue("work", b"", fairness_key="acme"))
+    new = message_number(broker.enqueue("work", b"", fairness_key="acme"))
     broker.lease("work")
     broker.lease("work")
     events = _events_of(broker)

@@ -15,6 +15,7 @@ from fairlane.broker.waiting.script_lines import CHANGES, HookedRequest, ScriptW
 from fairlane.core.commands import DeleteEmptyQueue, Given
 from fairlane.core.ledger import Ledger
 from fairlane.errors import FairlaneError, HookInvalid, InvalidArgument, QueueNotFound
+from fairlane.model.ids import MessageIds
 from fairlane.model.names import dlq_of
 from fairlane.model.policy import QueuePolicy, policy_from
 from fairlane.model.views import HookTrial
@@ -24,7 +25,7 @@ from fairlane.verbs.leases import Forward, Nack
 from fairlane.verbs.queues import CreateQueue, DeleteQueue, UpdateQueue
 
 _log = logging.getLogger("fairlane.broker")
-_SAMPLE_ID = "0" * 16
+_SAMPLE_ID = MessageIds().id_of(1)
 
 
 def run_call(executor: Executor, call: Call, cycle: Cycle) -> None:

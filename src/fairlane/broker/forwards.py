@@ -12,14 +12,13 @@ from fairlane.broker.bodies import Bodies
 from fairlane.core.ledger import Ledger, Message
 from fairlane.errors import FairlaneError
 from fairlane.model.message import NewMessage
-from fairlane.model.names import id_of, number_of
 from fairlane.model.trace import TRACEPARENT, TraceContext, trace_in, with_trace
 from fairlane.verbs.leases import Forward
 
 
 def inheriting(request: Forward, ledger: Ledger, bodies: Bodies) -> Forward:
     """Return a forward whose messages have what they inherit; the request itself if the lease is not the caller's."""
-    message = ledger.find(request.queue, number_of(request.receipt.id))
+    message = ledger.find(request.queue, ledger.ids.number_of(request.receipt.id))
     if message is None or message.token != request.receipt.token:
         return request  # it will be refused
     given = [each for messages in request.messages.values() for each in messages]
@@ -32,7 +31,7 @@ def _heir(new: NewMessage, message: Message, trace: TraceContext | None) -> NewM
     if new.fairness_key is None:
         new = msgspec.structs.replace(new, fairness_key=message.key)
     if new.correlation_id is None:
-        new = msgspec.structs.replace(new, correlation_id=message.correlation_id or id_of(message.number))
+        new = msgspec.structs.replace(new, correlation_id=message.correlation_id or message.id)
     return new if trace is None or _has_trace(new) else with_trace([new], trace)[0]
 
 

@@ -21,7 +21,6 @@ from fairlane.core.ledger import Ledger, Queue
 from fairlane.errors import FairlaneError
 from fairlane.model.answers import EnqueueAnswer
 from fairlane.model.message import NewMessage
-from fairlane.model.names import id_of, number_of
 from fairlane.ports.entropy import Entropy
 from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion, Hooks
 from fairlane.verbs.leases import Nack
@@ -108,7 +107,7 @@ class HookCalls:
 
     def about_failures(self, ledger: Ledger, queue: Queue, request: Nack) -> Enquiry | None:
         """Return what ``on_failure`` is asked: about each attempt that is the caller's to fail. None for nothing."""
-        found = [ledger.find(queue.name, number_of(receipt.id)) for receipt in request.receipts]
+        found = [ledger.find(queue.name, ledger.ids.number_of(receipt.id)) for receipt in request.receipts]
         held = [
             (row, message)
             for row, (message, receipt) in enumerate(zip(found, request.receipts, strict=True))
@@ -119,7 +118,7 @@ class HookCalls:
         except FairlaneError:
             return None  # without headers there is nothing to ask, and the queue's policy decides
         questions = [
-            FailureQuestion(headers, id_of(message.number), message.failures + 1, request.error)
+            FailureQuestion(headers, message.id, message.failures + 1, request.error)
             for (_, message), (headers, _, _) in zip(held, bodies, strict=True)
         ]
         rows = [row for row, _ in held]

@@ -11,7 +11,6 @@ from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.ledger import Message
 from fairlane.errors import FairlaneError, QueueNotFound
 from fairlane.model.message import Delivery, Receipt
-from fairlane.model.names import id_of
 from fairlane.verbs.verb import Reply, Request
 
 
@@ -175,4 +174,4 @@ class HandOut:
 
     def receipts(self) -> list[Receipt]:
         """Return the receipt of each lease."""
-        return [Receipt(id_of(message.number), at) for at, message in enumerate(self.messages, self.token)]
+        return [Receipt(message.id, at) for at, message in enumerate(self.messages, self.token)]

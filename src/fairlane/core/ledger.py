@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from fairlane.core.pauses import PauseLog
 from fairlane.core.sources import Declared
 from fairlane.journal.records import ReaderImage, SegmentImage, TemporaryImage
+from fairlane.model.ids import MessageIds
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import NEVER_MS, FailedAttempt, Key
 from fairlane.model.names import DLQ_SUFFIX
@@ -52,13 +53,6 @@ class ChunkHome:
         self.home = home
         self.live = live
         self.correlation_ids = correlation_ids
-
-    def restore_correlation_id(self, number: int, correlation_id: str) -> None:
-        """Set the correlation id of a message that recovery restores."""
-        known = self.correlation_ids = self.correlation_ids or []
-        at = number - self.number
-        known.extend([None] * (at + 1 - len(known)))
-        known[at] = correlation_id
 
 
 @dataclass(slots=True, eq=False)
@@ -141,6 +135,11 @@ class Message(ScheduledItem):
         self.due_ms = due_ms
         self.deadline_ms = deadline_ms
         self.plain = self._is_plain()
+
+    @property
+    def id(self) -> str:
+        """The id by which callers know it."""
+        return self.queue.ids.id_of(self.number)
 
     @property
     def correlation_id(self) -> str | None:
@@ -249,6 +248,7 @@ class Queue:
     name: str
     policy: QueuePolicy
     created_ms: int
+    ids: MessageIds = field(default_factory=MessageIds)  # those of the ledger
     declared: Declared = field(init=False)
     is_paused: bool = False
     paused_keys: set[Key] = field(default_factory=set)
@@ -308,6 +308,7 @@ class Ledger:
         baseline: the sequence of the latest baseline, which is to be the next base.
         dropped: bodies that have become unneeded since the writer last took this list.
         trimmed: the journal before this sequence is gone.
+        ids: the ids of its messages, which follow from their numbers and the ids of the journal.
         journal_id: names the journal; empty until the broker is opened for the first time.
         journal_since: the first sequence under this id. What is before it belongs to the journal whose backup this one
             was restored from.
@@ -332,6 +333,7 @@ class Ledger:
         self.segment_first = sequence
         self.segment_first_ms = 0
         self.trimmed = sequence
+        self.ids = MessageIds()
         self.journal_id = ""
         self.journal_since = sequence
         self.base = sequence

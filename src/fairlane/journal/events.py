@@ -20,8 +20,9 @@ from fairlane.journal import records
 from fairlane.journal.codec import Page
 from fairlane.journal.records import AnyRecord, OfMessages, Picking, Terms
 from fairlane.journal.schema import NAMES
+from fairlane.model.ids import number_text
 from fairlane.model.message import NEVER_MS, PRIORITY_NAMES, Key
-from fairlane.model.names import dlq_of, id_of
+from fairlane.model.names import dlq_of
 from fairlane.model.waits import HOLDS
 
 NUMBERED = ("message_id", "cause_id")
@@ -107,7 +108,7 @@ def rows(page: Page) -> list[dict[str, Any]]:
 
 def _as_shown(name: str, column: list[Any]) -> list[Any]:
     if name in NUMBERED:
-        return [None if number is None else id_of(number) for number in column]
+        return [None if number is None else number_text(number) for number in column]
     if name in ("fairness_key", "throttles"):
         return [None if texts is None else list(texts) for texts in column]
     return column

@@ -482,6 +482,8 @@ class Baseline(Record, tag="baseline"):
     journal_id: str = ""
     journal_since: int = 1
     temporary: list[TemporaryImage] = []
+    journals: list[tuple[int, str]] = []
+    """The ids that the journal has had, each with the number from which on messages have it in their own ids."""
 
 
 AnyRecord: TypeAlias = (

@@ -19,13 +19,14 @@ from fairlane.errors import (
     QueueNotFound,
     StateMismatch,
 )
+from fairlane.model.ids import number_text
 from fairlane.model.message import NEVER_MS, PRIORITY_NAMES, Delivery, NewMessage
-from fairlane.model.names import id_of
 from tests.kit.auditor.books import Books, Entry, QueueBook, Sent, path_of, violated
 from tests.kit.auditor.claims import check_present, picture_of_consumer
 from tests.kit.auditor.journal import JournalAuditor, picture_of_entry
 from tests.kit.auditor.rules import Rules
 from tests.kit.auditor.sinks import check_heard, pictures_of_sinks
+from tests.kit.ids import numbered
 from tests.kit.simulation.store import SimulatedDisk
 
 Outcome = object
@@ -67,7 +68,7 @@ class Auditor:
         if isinstance(outcome, list):
             for message, result in zip(messages, outcome, strict=True):
                 if isinstance(result, str):
-                    self._told_id(queue, message, int(result, 16))
+                    self._told_id(queue, message, numbered(result))
 
     def _told_id(self, queue: str, message: NewMessage, number: int) -> None:
         birth = self.books.births.get(number)
@@ -79,7 +80,7 @@ class Auditor:
 
     def delivered(self, delivery: Delivery, *, with_state: bool) -> None:
         """Check a delivery: its lease is durable and current, and it is the message that was sent."""
-        books, number = self.books, int(delivery.id, 16)
+        books, number = self.books, numbered(delivery.id)
         entry = books.entry(delivery.queue, number)
         if entry is None or entry.token != delivery.token:
             violated(f"delivered {delivery}, which is {entry or books.fates.get(number)}")
@@ -88,7 +89,8 @@ class Auditor:
         expected = (
             *(message.payload, dict(message.headers), entry.path, entry.attempts, entry.expires_ms, entry.enqueued_ms),
             *(message.correlation_id or delivery.id, entry.cost, PRIORITY_NAMES[entry.priority], entry.failures),
-            *(state if with_state else None, None if entry.state is None else id_of(entry.state), entry.dead_reason),
+            *(state if with_state else None, None if entry.state is None else number_text(entry.state)),
+            entry.dead_reason,
         )
         got = (
             *(delivery.payload, delivery.headers, path_of(delivery.fairness_key), delivery.attempt),
@@ -101,7 +103,7 @@ class Auditor:
 
     def holds(self, delivery: Delivery, now_ms: int) -> bool:
         """Return whether a lease is still valid."""
-        entry = self.books.entry(delivery.queue, int(delivery.id, 16))
+        entry = self.books.entry(delivery.queue, numbered(delivery.id))
         return entry is not None and entry.token == delivery.token and entry.expires_ms > now_ms
 
     def told_ended(self, deliveries: Sequence[Delivery], outcome: Outcome, now_ms: int, *how: str) -> None:
@@ -141,17 +143,17 @@ class Auditor:
         """Check the answer to a write of workflow state."""
         note = self.books.leases[delivery.token]
         if isinstance(outcome, str):
-            number = int(outcome, 16)
+            number = numbered(outcome)
             if number not in note.states or self.books.states[number] != state:
                 violated(f"state of {delivery.id} was accepted as {number} under lease {delivery.token}; it is {note}")
         elif isinstance(outcome, (LeaseMismatch, MessageNotFound)) and self.holds(delivery, now_ms):
             violated(f"state of {delivery.id} under lease {delivery.token} was refused: {outcome!r}")
         elif isinstance(outcome, StateMismatch):
-            entry = self.books.entry(delivery.queue, int(delivery.id, 16))
+            entry = self.books.entry(delivery.queue, numbered(delivery.id))
             now = None if entry is None or entry.state is None else entry.state
             if (
                 entry is not None
-                and etag == (None if now is None else id_of(now))
+                and etag == (None if now is None else number_text(now))
                 and (now or 0) < self.books.commit_first
             ):
                 violated(f"state of {delivery.id} with etag {etag} was refused: {outcome!r}")
@@ -159,7 +161,7 @@ class Auditor:
     def told_cancelled(self, queue: str, ids: Sequence[str], outcome: Outcome) -> None:
         """Check the answer to a cancel."""
         for message_id, result in zip(ids, outcome if isinstance(outcome, list) else (), strict=False):
-            number = int(message_id, 16)
+            number = numbered(message_id)
             if result is None and self.books.fates.get(number) != "removed:cancelled":
                 violated(f"cancel of {number} was accepted; it is {self.books.fates.get(number)}")
             entry = self.books.entry(queue, number)

@@ -22,6 +22,7 @@ from fairlane.verbs.verb import Request
 from tests.kit.auditor.auditor import Auditor
 from tests.kit.auditor.books import violated
 from tests.kit.cluster.node import OpenGroup, SimulatedNode
+from tests.kit.ids import numbered
 from tests.kit.simulation.answers import outcome_of
 
 QUEUES = ("alpha", "beta", "gamma", "delta")
@@ -102,7 +103,7 @@ class ClusterClients:
         books = self.auditors[group].books
         for delivery in outcome if isinstance(outcome, list) else ():
             note = books.leases.get(delivery.token)
-            number = int(delivery.id, 16)
+            number = numbered(delivery.id)
             if note is None or (note.number, note.queue) != (number, delivery.queue):
                 violated(f"delivered {delivery}, whose lease is {note}")
             if books.births[number].message.payload != delivery.payload or (group, delivery.token) in self._seen:

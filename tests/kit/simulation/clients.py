@@ -12,6 +12,7 @@ from fairlane.model.message import Delivery, NewMessage
 from fairlane.verbs.messages import Cancel, Enqueue
 from fairlane.verbs.verb import Request
 from tests.kit.auditor.books import violated
+from tests.kit.ids import numbered
 from tests.kit.simulation.answers import Answer, Holding, Unclear, World
 from tests.kit.simulation.workload import QUEUES
 
@@ -218,7 +219,7 @@ class Clients:
 
         def deliver(deliveries: list[Delivery]) -> None:
             world.answering()
-            world.note(f"  consumer of {queue} gets {[(int(one.id, 16), one.token) for one in deliveries]}")
+            world.note(f"  consumer of {queue} gets {[(numbered(one.id), one.token) for one in deliveries]}")
             if not deliveries:  # the queue is gone, and with it the stream
                 self.consumers = [other for other in self.consumers if other is not consumer]
                 return

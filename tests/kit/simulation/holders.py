@@ -11,6 +11,7 @@ from fairlane.model.message import Delivery, NewMessage
 from fairlane.verbs.leases import Ack, Extend, Forward, Nack, SetState
 from fairlane.verbs.methods.conversions import receipt_of, receipts_of
 from tests.kit.auditor.books import violated
+from tests.kit.ids import numbered
 from tests.kit.simulation.answers import Holding
 from tests.kit.simulation.clients import Clients
 
@@ -167,7 +168,7 @@ class Holders(Clients):
 
 
 def _ids(deliveries: list[Delivery]) -> str:
-    return ", ".join(f"{int(delivery.id, 16)}/{delivery.token}" for delivery in deliveries)
+    return ", ".join(f"{numbered(delivery.id)}/{delivery.token}" for delivery in deliveries)
 
 
 def _heir(message: NewMessage, delivery: Delivery) -> NewMessage:

@@ -15,6 +15,7 @@ from fairlane.verbs.journal import RemoveReader, SetReader
 from fairlane.verbs.methods.conversions import fields_of
 from fairlane.verbs.queues import CreateQueue, DeleteQueue, PauseQueue, PurgeQueue, ResumeQueue, UpdateQueue
 from tests.kit.auditor.books import violated
+from tests.kit.ids import numbered
 from tests.kit.simulation.sinks import BatchWriters
 from tests.kit.simulation.workload import QUEUES
 
@@ -197,7 +198,7 @@ class Everybody(BatchWriters):
         queue, message_id = entry.queue, f"{entry.number:016x}"
 
         def judge(outcome: Any) -> None:
-            now = self.world.auditor.books.entry(queue, int(message_id, 16))
+            now = self.world.auditor.books.entry(queue, numbered(message_id))
             if isinstance(outcome, Explained) and (now is None or bool(now.token) != (outcome.reason == "leased")):
                 violated(f"message {message_id} was explained as {outcome}, and is {now}")
 
@@ -212,7 +213,7 @@ class Everybody(BatchWriters):
 
         def judge(outcome: Any) -> None:
             if isinstance(outcome, MessageView):
-                number = int(message_id, 16)
+                number = numbered(message_id)
                 entry, sent = books.must_have(queue, number, "showing"), books.births[number].message
                 found = (
                     outcome.payload,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fairlane.client import AsyncClient, DeadLetterFilter, NewMessage
 from fairlane.errors import InvalidArgument
 from fairlane.model.answers import FailureAnswer
+from tests.kit.ids import numbered
 from tests.kit.transports.contract import TransportContract, check_refused, check_same
 
 _HOOK = 'function on_enqueue(message) return { fairness_key = message.headers["tenant"] } end'
@@ -98,7 +99,7 @@ class OperatorContract(TransportContract):
             message_id = await client.enqueue("jobs", b"x")
             page = await client.read_journal()
             (event,) = [event for event in page.events if event["kind"] == "enqueued"]
-            check_same(event["message_id"], message_id, "message of the event")
+            check_same(int(event["message_id"], 16), numbered(message_id), "message of the event")
             check_same(len(page.journal_id), 16, "length of the journal id")
             again = await client.read_journal(page.position, on_trimmed="skip")
             check_same((again.journal_id, again.since), (page.journal_id, 0), "the journal of the next answer")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from fairlane.core import commands
 from fairlane.core.commands import Command, Given
 from fairlane.core.ledger import Ledger
+from fairlane.model.ids import number_text
 from fairlane.model.message import NewMessage, Receipt
-from fairlane.model.names import id_of
 from fairlane.model.policy import QueuePolicy
 from fairlane.verbs import batches, journal, leases, queues
 from fairlane.verbs import messages as messages_
@@ -25,8 +25,8 @@ def commands_about(ledger: Ledger, queue: str) -> st.SearchStrategy[Drawn]:
     messages = list(ledger.queues[queue].messages.values())
     numbers = [message.number for message in messages] or [1]
     waiting = [message.number for message in messages if not message.token]
-    receipts = [Receipt(id_of(message.number), message.token) for message in messages]
-    receipts += [Receipt(id_of(number), 1) for number in numbers]
+    receipts = [Receipt(message.id, message.token) for message in messages]
+    receipts += [Receipt(number_text(number), 1) for number in numbers]
     some = st.lists(st.sampled_from(receipts), max_size=4)
     of_waiting = st.lists(st.sampled_from(waiting or [0]), max_size=4, unique=True) if waiting else st.just([])
     given = st.just(Given(dice=[500] * 4))
@@ -68,7 +68,7 @@ def commands_about(ledger: Ledger, queue: str) -> st.SearchStrategy[Drawn]:
         st.builds(messages_.Enqueue, queue=name, messages=news),
         st.builds(commands.LeasePicked, queue=name, numbers=of_waiting, visibility_ms=st.just(5)),
         st.builds(commands.Remove, queue=name, numbers=of_waiting, reason=st.just("deadline")),
-        st.builds(messages_.Cancel, queue=name, ids=st.lists(st.sampled_from([id_of(n) for n in numbers]), max_size=3)),
+        st.builds(messages_.Cancel, queue=name, ids=st.lists(st.sampled_from(numbers).map(number_text), max_size=3)),
         st.builds(leases.Ack, queue=name, receipts=some),
         st.builds(
             leases.Forward,

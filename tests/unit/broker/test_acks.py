@@ -19,6 +19,7 @@ from fairlane.errors import (
     StateMismatch,
 )
 from fairlane.testing.stepped import SteppedBroker
+from tests.kit.ids import numbered
 from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads
 
 
@@ -72,7 +73,7 @@ def test_an_ack_forwards_in_the_same_commit() -> None:
 
 
 def held_number(message_id: str) -> int:
-    return int(message_id, 16)
+    return numbered(message_id)
 
 
 @pytest.mark.parametrize("kind", ["queue", "message", "full", "large", "lease", "priority", "type"])

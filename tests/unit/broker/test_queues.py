@@ -6,6 +6,7 @@ import pytest
 
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.errors import InvalidArgument, MessageNotFound, NotADlq, QueueExists, QueueNotFound
+from tests.kit.ids import numbered
 from tests.unit.broker.stepping import broker_with, bury, codes, lease_one, message, payloads, start_lease
 
 
@@ -104,7 +105,7 @@ def test_purge_removes_what_is_not_leased() -> None:
     assert broker.purge("q") == 2
     assert broker.purge("q") == 0
     broker.ack(held)
-    assert broker.store.bodies([int(held.id, 16)]) == [None]
+    assert broker.store.bodies([numbered(held.id)]) == [None]
     broker.reopen()
     assert (broker.queue("q").waiting, broker.queue("q").leased, broker.queue("q").size) == (0, 0, 0)
 

@@ -14,8 +14,8 @@ from fairlane.broker.requests import AttachedConsumer, Call, HandOut, Waiter
 from fairlane.core.commands import Given
 from fairlane.core.ledger import Message
 from fairlane.errors import FairlaneError
+from fairlane.model.ids import number_text
 from fairlane.model.message import PRIORITY_NAMES, DeadLetterOrigin, Delivery
-from fairlane.model.names import id_of, ids_of
 from fairlane.scheduler.item import Priority
 from fairlane.verbs.leases import LeasedMessages, Nack
 
@@ -74,7 +74,7 @@ def delivered(
     bodies: Bodies, queue: str, messages: Sequence[Message], tokens: Iterable[int], *, with_state: bool = False
 ) -> list[Delivery]:
     """Return messages of a queue, each leased under its token, as their holder gets them."""
-    ids = ids_of([message.number for message in messages])
+    ids = messages[0].queue.ids.ids_of([message.number for message in messages]) if messages else []
     states = bodies.states(messages) if with_state else [None] * len(messages)
     deliveries = []
     for message, message_id, token, (headers, correlation_id, payload), state in zip(
@@ -107,7 +107,7 @@ def _with_rarities(delivery: Delivery, message: Message, state: bytes | None) ->
         priority=PRIORITY_NAMES[message.priority],
         failures=message.failures,
         state=state,
-        state_etag=None if after is None or after.state is None else id_of(after.state),
+        state_etag=None if after is None or after.state is None else number_text(after.state),
         errors=() if after is None else after.errors,
         dead=dead_letter_of(message),
     )

@@ -16,8 +16,9 @@ from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.schedule import Schedule
 from fairlane.errors import InvalidArgument, MessageNotFound, QueueNotFound
 from fairlane.model.claims import ConsumerView
+from fairlane.model.ids import number_text
 from fairlane.model.message import PRIORITY_NAMES, Key, MessageStatus, MessageView, canonical
-from fairlane.model.names import dlq_of, id_of, is_dlq, number_of
+from fairlane.model.names import dlq_of, is_dlq
 from fairlane.model.staging import SinkView
 from fairlane.model.views import DeadLetterFilter, Explained, KeyView, QueueView, StreamView, ThrottleView
 from fairlane.scheduler.survey import KeyState
@@ -51,7 +52,7 @@ def known(ledger: Ledger, name: str) -> Queue:
 
 def known_message(ledger: Ledger, queue: str, message_id: str) -> Message:
     """Return a message. Raises QueueNotFound or MessageNotFound if there is none."""
-    message = known(ledger, queue).messages.get(number_of(message_id) or 0)
+    message = known(ledger, queue).messages.get(ledger.ids.number_of(message_id) or 0)
     if message is None:
         raise MessageNotFound(f"Queue {queue!r} has no message {message_id!r:.60}.")
     return message
@@ -229,7 +230,7 @@ def _within(messages: Iterable[Message], bytes_max: int) -> Iterator[Message]:
 
 
 def _cursor(queue: Queue, after: str) -> int:
-    number = number_of(after)
+    number = queue.ids.number_of(after)
     if number is None:
         raise InvalidArgument(f"after is the id of a message, not {after!r:.60}.")
     if number not in queue.messages and is_dlq(queue.name):
@@ -264,11 +265,11 @@ def views_of(bodies: Bodies, messages: Sequence[Message], *, with_body: bool, no
 
 def message_view(message: Message, now_ms: int) -> MessageView:
     """Return a message as an observer sees it, without its body."""
-    after = message.after
+    after, message_id = message.after, message.id
     is_delayed = message.due_ms is not None and message.due_ms > now_ms
     status: MessageStatus = "leased" if message.token else "delayed" if is_delayed else "waiting"
     return MessageView(
-        id=id_of(message.number),
+        id=message_id,
         queue=message.queue.name,
         status=status,
         fairness_key=message.key,
@@ -286,8 +287,8 @@ def message_view(message: Message, now_ms: int) -> MessageView:
         dead=dead_letter_of(message),
         owner=message.owner,
         expires_ms=None if message.is_claimed else message.expires_ms or None,
-        state_etag=None if after is None or after.state is None else id_of(after.state),
-        correlation_id=message.correlation_id or id_of(message.number),
+        state_etag=None if after is None or after.state is None else number_text(after.state),
+        correlation_id=message.correlation_id or message_id,
         claim=_claim_of(message),
     )
 
@@ -304,7 +305,7 @@ def explain(
     message = known_message(ledger, queue, message_id)
 
     def explained(reason: str, words: str, **more: object) -> Explained:
-        known = {"id": message_id, "queue": queue, "correlation_id": message.correlation_id or message_id}
+        known = {"id": message.id, "queue": queue, "correlation_id": message.correlation_id or message.id}
         return Explained(reason=reason, words=words, **known, **more)  # type: ignore[arg-type] # by name
 
     if message.token and message.is_claimed:

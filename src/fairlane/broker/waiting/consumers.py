@@ -31,7 +31,6 @@ from fairlane.core.schedule import Schedule
 from fairlane.errors import QueueNotFound, TooManyWaiters
 from fairlane.journal.records import Acked, AnyRecord, Dead, Removed, Returned
 from fairlane.model.message import Receipt
-from fairlane.model.names import id_of
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.leases import LeasedMessages
 
@@ -97,8 +96,10 @@ class WaitingConsumers:
         if asked.is_closing:
             unseen = {delivery.id for delivery in (*consumer.unseen, *asked.unseen)}
             cycle.ended.append(consumer)
+            id_of = executor.ledger.ids.id_of
             freed = [Receipt(id_of(number), token) for holder, number, token in self.freed if holder is consumer]
-            take_back(executor, consumer.queue, self.detach(consumer), freed, unseen, cycle, asked.reply)
+            held = [Receipt(id_of(number), token) for number, token in self.detach(consumer).items()]
+            take_back(executor, consumer.queue, held, freed, unseen, cycle, asked.reply)
         elif asked.reply.done():
             return  # the caller is gone, so nothing would ever detach it
         elif consumer.queue not in executor.ledger.queues:
@@ -124,10 +125,10 @@ class WaitingConsumers:
         cause = f"{self._waiting} consumers are waiting already; waiters_max is {self._waiters_max}."
         return TooManyWaiters(cause, retry_after_ms=RETRY_AFTER_MS)
 
-    def detach(self, consumer: AttachedConsumer) -> list[Receipt]:
-        """Remove an attached consumer, and return the receipts of what it holds."""
+    def detach(self, consumer: AttachedConsumer) -> dict[int, int]:
+        """Remove an attached consumer, and return the numbers of what it holds with their tokens."""
         if consumer.is_closed or consumer not in self.attached.get(consumer.queue, ()):
-            return []
+            return {}
         consumer.is_closed = True
         self._waiting -= 1
         left = self.attached[consumer.queue]
@@ -136,7 +137,7 @@ class WaitingConsumers:
             del self.attached[consumer.queue]
         for number in consumer.held:
             self.holders.pop(number, None)
-        return [Receipt(id_of(number), token) for number, token in consumer.held.items()]
+        return consumer.held
 
     def dismiss(self, queue: str) -> list[Waiter | AttachedConsumer]:
         """Forget the line of a queue, and return everyone who waits or is attached there."""

@@ -17,7 +17,7 @@ from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import FairlaneError, InvalidArgument, NotADlq, QueueNotFound, RedriveNotFound
 from fairlane.model.answers import EnqueueAnswer
 from fairlane.model.message import PRIORITY_NAMES, NewMessage, canonical
-from fairlane.model.names import DLQ_SUFFIX, is_dlq, number_of
+from fairlane.model.names import DLQ_SUFFIX, is_dlq
 from fairlane.model.views import DeadLetterFilter, RedriveView
 from fairlane.ports.hooks import EnqueueQuestion
 
@@ -33,7 +33,7 @@ def numbers_meant(wanted: DeadLetterFilter, queue: Queue) -> list[int]:
     """Return the numbers of the messages in a queue that a filter may mean: those it names, or all."""
     if wanted.ids is None:
         return list(queue.messages)
-    named = {number_of(message_id) for message_id in wanted.ids}
+    named = {queue.ids.number_of(message_id) for message_id in wanted.ids}
     return [number for number in queue.messages if number in named]
 
 

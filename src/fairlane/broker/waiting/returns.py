@@ -7,7 +7,6 @@ from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import AfterRelease, Call
 from fairlane.broker.views.deliveries import RELEASED
 from fairlane.model.message import Receipt
-from fairlane.model.names import number_of
 from fairlane.verbs.leases import Nack
 from fairlane.verbs.verb import Reply
 
@@ -44,7 +43,8 @@ def take_back(
 
 def _defer(executor: Executor, queue: str, receipts: list[Receipt], cycle: Cycle) -> None:
     """Return messages that were not seen, as far as they are still under these leases."""
-    token_of = executor.ledger.token_of
-    held = [receipt for receipt in receipts if token_of(queue, number_of(receipt.id)) == receipt.token]
+    ledger = executor.ledger
+    number_of = ledger.ids.number_of
+    held = [receipt for receipt in receipts if ledger.token_of(queue, number_of(receipt.id)) == receipt.token]
     if held:
         run_call(executor, Call(Nack(queue=queue, receipts=held, intent="defer", delay_ms=0)), cycle)

@@ -24,6 +24,7 @@ def reader_set(ledger: Ledger, record: records.ReaderSet, _at_ms: int) -> list[M
 def opened(ledger: Ledger, record: records.Opened, _at_ms: int) -> list[Message]:
     """Note the id of the journal. A journal that had another one until now was restored from a backup."""
     if record.journal_id and record.journal_id != ledger.journal_id:
+        ledger.ids.rename(record.sequence, record.journal_id)
         if ledger.journal_id:
             ledger.journal_since = record.sequence
         ledger.journal_id = record.journal_id
@@ -105,7 +106,7 @@ def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
         after.origin, after.dead_reason, after.dead_ms = image.origin, image.dead_reason, image.dead_ms
         after.state, after.cap = image.state, image.cap
     if image.correlation_id is not None:
-        message.chunk.restore_correlation_id(image.number, image.correlation_id)
+        _restore_correlation_id(message.chunk, image.number, image.correlation_id)
     if not image.joined:
         queue.staged[image.number] = message
         count_staged(ledger, queue, [message], image.size)
@@ -114,6 +115,13 @@ def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
     queue.leased += 1 if image.token else 0
     queue.claimed += 1 if message.is_claimed else 0
     count_in(ledger, queue, [message], image.size)
+
+
+def _restore_correlation_id(chunk: ChunkHome, number: int, correlation_id: str) -> None:
+    known = chunk.correlation_ids = chunk.correlation_ids or []
+    at = number - chunk.number
+    known.extend([None] * (at + 1 - len(known)))
+    known[at] = correlation_id
 
 
 def _carry_dedups(ledger: Ledger, record: records.Carried) -> None:
@@ -129,7 +137,7 @@ def baseline(ledger: Ledger, record: records.Baseline, _at_ms: int) -> list[Mess
     for image in record.queues:
         queue = ledger.queues.get(image.name)
         if queue is None:
-            queue = ledger.queues[image.name] = Queue(image.name, image.policy, image.created_ms)
+            queue = ledger.queues[image.name] = Queue(image.name, image.policy, image.created_ms, ledger.ids)
             queue.is_paused = image.is_paused
             queue.paused_keys = set(image.paused_keys)
             queue.pauses = PauseLog.of(image.pauses)
@@ -147,5 +155,6 @@ def baseline(ledger: Ledger, record: records.Baseline, _at_ms: int) -> list[Mess
     ledger.segment_first, ledger.segment_first_ms = record.segment_first, record.segment_first_ms
     ledger.trimmed = record.trimmed
     ledger.journal_id, ledger.journal_since = record.journal_id, record.journal_since
+    ledger.ids.restore(record.journals or [(0, record.journal_id)])
     ledger.baseline = record.sequence
     return []

@@ -14,7 +14,7 @@ def queue_set(ledger: Ledger, record: QueueSet, at_ms: int) -> list[Message]:
     """Create a queue, or change its policy."""
     queue = ledger.queues.get(record.queue)
     if queue is None:
-        queue = ledger.queues[record.queue] = Queue(record.queue, record.policy, at_ms)
+        queue = ledger.queues[record.queue] = Queue(record.queue, record.policy, at_ms, ledger.ids)
     queue.set_policy(record.policy)
     recount_keys(queue)
     return []

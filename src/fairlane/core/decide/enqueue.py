@@ -19,7 +19,6 @@ from fairlane.journal.records import Enqueued, Terms
 from fairlane.model.bounds import excess
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import Key, NewMessage
-from fairlane.model.names import id_of, ids_of
 from fairlane.verbs.messages import Enqueue, EnqueueResult
 
 Outcome = list[EnqueueResult | FairlaneError]
@@ -60,13 +59,14 @@ def enqueue(
             rows, messages = [rows[at] for at in kept], [messages[at] for at in kept]
             terms = take_rows(terms, kept)
     first = ledger.next_sequence if sequence is None else sequence
+    ids = queue.ids.ids_of(range(first, first + len(rows)))
     if not rows:
-        return Decision([], _with_ids(outcome, rows, messages, first))
+        return Decision([], _with_ids(outcome, rows, messages, ids))
     sizes, starts, bodies = packed(messages, first, is_plain=is_plain)
     record = Enqueued(first, queue.name, sizes, starts, terms)
     _add_ids(record, queue, messages, now_ms, is_plain=is_plain)
     record.cause = cause
-    return Decision([record], _with_ids(outcome, rows, messages, first), bodies)
+    return Decision([record], _with_ids(outcome, rows, messages, ids), bodies)
 
 
 def _taken(
@@ -143,7 +143,7 @@ def _known(
 
 def _repeated(queue: Queue, number: int) -> EnqueueResult:
     """Return the result of a message that was enqueued before. It may have been acknowledged since."""
-    message_id, message = id_of(number), queue.messages.get(number)
+    message_id, message = queue.ids.id_of(number), queue.messages.get(number)
     return EnqueueResult(
         id=message_id, correlation_id=None if message is None else message.correlation_id or message_id
     )
@@ -155,9 +155,8 @@ def _are_all_new(names: Sequence[str | None], queue: Queue) -> bool:
     return len(ids) == len(names) and None not in ids and queue.dedups.keys().isdisjoint(ids)
 
 
-def _with_ids(outcome: Partial, rows: Sequence[int], messages: Sequence[NewMessage], sequence: int) -> Outcome:
+def _with_ids(outcome: Partial, rows: Sequence[int], messages: Sequence[NewMessage], ids: Sequence[str]) -> Outcome:
     """Return the outcome with the ids of the messages that are taken in, each with the row that it has."""
-    ids = ids_of(range(sequence, sequence + len(rows)))
     results = [
         EnqueueResult(id=own, correlation_id=message.correlation_id or own)
         for own, message in zip(ids, messages, strict=True)

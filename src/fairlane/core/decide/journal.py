@@ -84,6 +84,7 @@ def move_base(ledger: Ledger, _command: MoveBase, _now_ms: int, _given: Given) -
         ledger.journal_id,
         ledger.journal_since,
         list(ledger.temporary.values()),
+        list(ledger.ids.journals),
     )
     return Decision([record], None)
 

@@ -37,8 +37,9 @@ from fairlane.journal.records import (
 )
 from fairlane.model import limits
 from fairlane.model.answers import FailureAnswer
+from fairlane.model.ids import number_text
 from fairlane.model.message import NEVER_MS, Receipt
-from fairlane.model.names import id_of, is_dlq, number_of, numbers_of
+from fairlane.model.names import is_dlq
 from fairlane.model.policy import QueuePolicy
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Ack, Etag, Extend, Forward, ForwardedIds, Nack, SetState
@@ -108,7 +109,7 @@ def _held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> tuple[list[
     held: list[Message] = []
     seen: set[int] = set()
     for row, receipt in enumerate(receipts):
-        number = number_of(receipt.id)
+        number = queue.ids.number_of(receipt.id)
         message = None if number is None else messages.get(number)
         if message is None:
             outcome[row] = MessageNotFound(f"Queue {queue.name!r} has no message {receipt.id!r:.60}.")
@@ -122,7 +123,7 @@ def _held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> tuple[list[
 
 def _all_held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> list[Message] | None:
     """Return the messages of receipts that are all good, which takes half the time. None means: look at each."""
-    numbers = numbers_of([receipt.id for receipt in receipts])
+    numbers = queue.ids.numbers_of([receipt.id for receipt in receipts])
     if numbers is None or len(set(numbers)) < len(numbers):
         return None
     try:
@@ -295,7 +296,7 @@ def cancel(ledger: Ledger, request: Cancel, _now_ms: int, _given: Given) -> Deci
     found: dict[int, Message] = {}
     outcome: Outcome = []
     for message_id in request.ids:
-        message = ledger.find(queue.name, number_of(message_id))
+        message = ledger.find(queue.name, ledger.ids.number_of(message_id))
         if message is None or message.number in found:
             outcome.append(MessageNotFound(f"Queue {queue.name!r} has no message {message_id!r:.60}."))
         elif message.token:
@@ -327,9 +328,9 @@ def set_state(ledger: Ledger, request: SetState, now_ms: int, _given: Given) -> 
         return refuse(outcome[0])
     message = held[0]
     state = message.after.state if message.after is not None else None
-    etag = None if state is None else id_of(state)
+    etag = None if state is None else number_text(state)
     if request.etag != etag:
-        return refuse(StateMismatch(f"The state of message {id_of(message.number)} is version {etag}."))
+        return refuse(StateMismatch(f"The state of message {message.id} is version {etag}."))
     if request.state is None:
         records: list[AnyRecord] = []
         if state is not None:
@@ -339,7 +340,7 @@ def set_state(ledger: Ledger, request: SetState, now_ms: int, _given: Given) -> 
         return refuse(InvalidArgument(f"Workflow state is at most {limits.STATE_BYTES_MAX} bytes."))
     sequence = ledger.next_sequence
     record = StateSet(sequence, queue.name, message.number, len(request.state))
-    written = Etag(etag=id_of(sequence), correlation_id=message.correlation_id)
+    written = Etag(etag=number_text(sequence), correlation_id=message.correlation_id)
     return Decision([record], written, [(sequence, request.state)])
 
 

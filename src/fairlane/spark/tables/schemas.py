@@ -50,7 +50,7 @@ MESSAGES = TableDefinition(
     schema=columns(
         ("journal_id", TEXT, "the journal it is in"),
         ("group", TEXT, "the group of queues whose journal that is; empty for a server on its own"),
-        ("message_id", TEXT, "the message"),
+        ("message_id", TEXT, "the number of the message, as in the journal"),
         ("queue", TEXT, "the queue it was enqueued in, or last redriven to; never a dead-letter queue or a partition"),
         ("fairness_key", TEXTS, "its fairness key as a path"),
         ("key", TEXT, "its fairness key, a path with slashes"),
@@ -98,7 +98,7 @@ ATTEMPTS = TableDefinition(
     partitions=("is_open", "day"),
     schema=columns(
         ("journal_id", TEXT, "the journal it is in"),
-        ("message_id", TEXT, "the message"),
+        ("message_id", TEXT, "the number of the message, as in the journal"),
         ("message", LONG, "its id as a number"),
         ("queue", TEXT, "the queue it waited in; of a split queue, the partition"),
         ("is_dlq", FLAG, "whether that is a dead-letter queue"),
@@ -328,7 +328,7 @@ DEAD_LETTERS = TableDefinition(
         ("keys_hit", LONG, "how many keys they belong to"),
         ("keys", TEXTS, "these keys in order, at most 100"),
         ("sample_error", TEXT, "the error of the first of them"),
-        ("sample_message_ids", TEXTS, "the first five of them"),
+        ("sample_message_ids", TEXTS, "the numbers of the first five of them"),
         ("redriven", LONG, "how many of them were redriven on the same day"),
         DAY,
     ),

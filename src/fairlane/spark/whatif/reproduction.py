@@ -19,7 +19,8 @@ from fairlane.core.apply.messages import rows_of
 from fairlane.core.ledger import Row
 from fairlane.journal import records as journal
 from fairlane.journal.records import AnyRecord, OfMessages
-from fairlane.model.names import dlq_of, id_of
+from fairlane.model.ids import number_text
+from fairlane.model.names import dlq_of
 from fairlane.spark.whatif.files import chosen, groups, journal_files, read_events, survey
 from fairlane.spark.whatif.messages import ReplayedMessage
 from fairlane.spark.whatif.queues import ReplayedQueue, ReplayedQueues
@@ -257,7 +258,7 @@ class _Reproducer:
             self.hand_outs += 1
             self.messages += len(numbers)
             if numbers != record.numbers:
-                journalled, replayed = [id_of(n) for n in record.numbers], [id_of(n) for n in numbers]
+                journalled, replayed = [number_text(n) for n in record.numbers], [number_text(n) for n in numbers]
                 self.differences.append(
                     Difference(sequence=record.sequence, queue=record.queue, journalled=journalled, replayed=replayed)
                 )
