@@ -24,8 +24,8 @@ from fairlane.journal import codec
 from fairlane.journal.records import Opened, Staged
 from fairlane.model.message import Receipt
 from fairlane.model.names import number_of
-from fairlane.scheduler.buckets import Bucket
 from fairlane.scheduler.kernel import Kernel
+from fairlane.scheduler.token_bucket import Bucket
 from tests.kit.simulate import main
 from tests.kit.simulation.simulation import Simulation, SimulationFailed
 from tests.kit.simulation.store import SimulatedDisk

@@ -27,9 +27,12 @@ Config keys:
   throttle_weight:QUEUE:NAME  weight of a queue in a throttle that queues share
   weight:QUEUE:KEY            weight of a fairness key
   cap:QUEUE:KEY               most messages of a fairness key in flight
+  rate:QUEUE:KEY              most messages of a fairness key per second
+  burst:QUEUE:KEY             most messages of a fairness key at once after a rest
   queue:QUEUE:NAME            value that the hooks of a queue read
   public:NAME                 value that the hooks of all queues read
   any other                   for your own use
+NAME and KEY may end with a star for all names that begin so.
 """
 SETTINGS_FILE = click.option(
     "--config",

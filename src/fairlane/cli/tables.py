@@ -120,7 +120,7 @@ def _throttled(view: KeyView, at_ms: int) -> str:
 
 def _throttle(view: ThrottleView) -> list[str]:
     return [
-        view.name,
+        view.name if view.buckets is None else f"{view.name} ({view.buckets} in use)",
         f"{view.rate:g}/s",
         f"{view.burst:g}",
         str(view.tokens),

@@ -10,7 +10,7 @@ After recovery buckets are empty, so that a throttle holds across a crash, and d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from fairlane.core.ledger import Ledger, Message, Queue
@@ -46,6 +46,7 @@ from fairlane.scheduler.explanation import Explanation
 from fairlane.scheduler.kernel import Kernel
 from fairlane.scheduler.policy import Backpressure, KeyPolicy
 from fairlane.scheduler.timers import Timers
+from fairlane.scheduler.token_bucket import Limit
 
 MessageSchedule: TypeAlias = QueueSchedule[Message]
 
@@ -124,6 +125,10 @@ class Schedule:
     def throttles(self) -> Throttles:
         """The token buckets that all queues share."""
         return self._queues.throttles
+
+    def throttle_patterns(self) -> Iterator[tuple[str, Limit]]:
+        """Yield the patterns of throttles that have a rate, each with what it says."""
+        return self._queues.throttle_config.patterns()
 
     # -------------------------------------------------------------------------------------------------- following
 

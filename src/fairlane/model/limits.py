@@ -12,6 +12,10 @@ WEIGHT_MAX: Final = 1_000
 """A higher weight is lowered to this one: no header may give a tenant the whole queue."""
 COST_MAX: Final = 1_000_000
 CAP_MAX: Final = 1_000_000
+RATE_LEAST: Final = 0.000001
+"""The lowest rate of a throttle or a fairness key besides 0, in tokens per second."""
+RATE_MAX: Final = 1e9
+"""The highest rate and the highest burst."""
 THROTTLES_MAX: Final = 16
 THROTTLE_NAME_LENGTH_MAX: Final = 256
 PAYLOAD_BYTES_MAX: Final = 16 * 1024 * 1024

@@ -13,6 +13,8 @@ from fairlane.model.limits import (
     BATCH_MAX,
     CAP_MAX,
     KEY_DEPTH_MAX,
+    RATE_LEAST,
+    RATE_MAX,
     SCRIPT_LENGTH_MAX,
     THROTTLES_MAX,
     TIMESPAN_MS_MAX,
@@ -54,6 +56,9 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         waiting_bytes_max: the limit on their payload bytes in total.
         key_waiting_max: the limit on messages of one fairness key in the queue.
         key_waiting_bytes_max: the limit on the payload bytes of one fairness key.
+        key_cap: how many messages of each tenant, that is of each top-level fairness key, may be leased at once.
+        key_rate: how many messages of each tenant may be leased in a second.
+        key_burst: how many messages of each tenant may be leased at once after a rest; by default those of one second.
         backpressure: what happens when a limit is reached. Leased messages are never dropped.
         dedup_window_ms: how long a dedup id is remembered.
         on_enqueue: the Lua script that runs for each new message.
@@ -103,6 +108,9 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     producer_weights: bool = True
     throttle_scope: Literal["shared", "queue"] = "shared"
     journal_retention_ms: int | None = None
+    key_cap: int | None = None
+    key_rate: float | None = None
+    key_burst: float | None = None
 
     def fault(self) -> str | None:
         """Return the first fault of the policy, or None."""
@@ -147,6 +155,8 @@ def _faults(policy: QueuePolicy) -> Iterator[str]:
         yield from _range_fault(policy, name, least=least, most=TIMESPAN_MS_MAX)
     for name in ("waiting_max", "waiting_bytes_max", "key_waiting_max", "key_waiting_bytes_max"):
         yield from _range_fault(policy, name, least=1, most=_COUNT_MAX)
+    yield from _range_fault(policy, "key_cap", least=0, most=CAP_MAX)
+    yield from _rate_faults(policy)
     yield from _range_fault(policy, "quantum", least=1, most=1_000_000)
     yield from _range_fault(policy, "max_attempts", least=0, most=BATCH_MAX)
     if not (math.isfinite(policy.backoff_factor) and 1 <= policy.backoff_factor <= _FACTOR_MAX):
@@ -161,6 +171,15 @@ def _faults(policy: QueuePolicy) -> Iterator[str]:
         for key, value in table.items():
             if not (key and least <= value <= most):
                 yield f"{name} must map non-empty keys to integers from {least} to {most}, got {key!r}: {value}."
+
+
+def _rate_faults(policy: QueuePolicy) -> Iterator[str]:
+    for name, least in (("key_rate", RATE_LEAST), ("key_burst", 1)):
+        value = getattr(policy, name)
+        if value is not None and not (value == 0 or least <= value <= RATE_MAX):
+            yield f"{name} must be 0, or a number from {least:f} to {RATE_MAX:.0e}, got {value}."
+    if policy.key_burst is not None and policy.key_rate is None:
+        yield f"key_burst {policy.key_burst} needs a rate. Set key_rate as well."
 
 
 def _source_faults(policy: QueuePolicy) -> Iterator[str]:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fairlane.scheduler.item import Item, Key
+from fairlane.scheduler.key_rates import NEVER_MS
+from fairlane.scheduler.portions import Portion
+from fairlane.scheduler.token_bucket import Bucket
 from fairlane.scheduler.tree import KeyNode
 
 
@@ -32,7 +35,8 @@ class Explanation:
         until_ms: when the reason ends by itself, where that is known.
         wait_ms: the time from now until then.
         key: the key that is capped or paused.
-        throttle: the throttle that has no token; if there are several, the one that takes longest.
+        throttle: the throttle that has no token; if there are several, the one that takes longest. With a ``key``, it
+            is the rate of that key.
         share: which part of that throttle's tokens this scheduler gets, if others have items for it, too.
     """
 
@@ -50,6 +54,8 @@ class Explanation:
             case WaitReason.ELIGIBLE:
                 return f"Waiting for its turn, after {self.turns} turn{'' if self.turns == 1 else 's'} of other keys."
             case WaitReason.THROTTLED:
+                if self.key is not None:
+                    return f"Key {self.key!r} has used up its rate{wait or ', which is 0'}."
                 shared = "" if self.share is None else f" Other queues share it; this one gets {self.share:.0%} of it."
                 return f"Throttle {self.throttle!r} has no token{wait or ', and will never get one'}.{shared}"
             case WaitReason.CAPPED:
@@ -78,17 +84,28 @@ def explain(item: Item, now_ms: int, *, is_due: bool, leaf: KeyNode | None) -> E
         if node.cap is not None and node.in_use >= node.cap:
             return Explanation(reason=WaitReason.CAPPED, key=node.key)
         node = node.parent
-    shut = {portion: portion.token_at(now_ms) for portion in lane.portions if not portion.has_token(now_ms)}
+    shut: list[Portion | Bucket] = [rate.bucket for rate in leaf.rates() if not rate.bucket.has_token(now_ms)]
+    shut += [portion for portion in lane.portions if not portion.has_token(now_ms)]
     if shut:
-        portion, until_ms = max(shut.items(), key=lambda entry: float("inf") if entry[1] is None else entry[1])
-        return Explanation(
-            reason=WaitReason.THROTTLED,
-            throttle=portion.bucket.name,
-            until_ms=until_ms,
-            wait_ms=None if until_ms is None else until_ms - now_ms,
-            share=portion.share(),
-        )
+        return _throttled(max(shut, key=lambda each: _or_never(each.token_at(now_ms))), now_ms)
     return Explanation(reason=WaitReason.ELIGIBLE, turns=_turns_before(item))
+
+
+def _throttled(by: Portion | Bucket, now_ms: int) -> Explanation:
+    until_ms = by.token_at(now_ms)
+    bucket = by if isinstance(by, Bucket) else by.bucket
+    return Explanation(
+        reason=WaitReason.THROTTLED,
+        key=None if bucket.key is None else bucket.key[1],
+        throttle=bucket.name,
+        until_ms=until_ms,
+        wait_ms=None if until_ms is None else until_ms - now_ms,
+        share=None if isinstance(by, Bucket) else by.share(),
+    )
+
+
+def _or_never(at_ms: int | None) -> int:
+    return NEVER_MS if at_ms is None else at_ms
 
 
 def _turns_before(item: Item) -> int:

@@ -255,8 +255,7 @@ class Kernel(Generic[I]):
         """
         if not self._holds(item):
             return False
-        if now_ms is not None and now_ms > self._keys.now_ms:
-            self._keys.now_ms = now_ms
+        self._note_instant(now_ms)
         self._withdraw(item)
         return True
 
@@ -350,12 +349,15 @@ class Kernel(Generic[I]):
 
     # ------------------------------------------------------------------------------------------------- policies
 
-    def set_policy(self, key: Key, policy: KeyPolicy) -> None:
+    def set_policy(self, key: Key, policy: KeyPolicy, now_ms: int | None = None) -> None:
         """Set the policy of a key. It acts on the backlog at once and lasts until it is cleared.
+
+        The instant matters to a rate that changes: tokens are earned at the new one from then on.
 
         Raises:
             ValueError: the policy has a cap and the kernel does not count use.
         """
+        self._note_instant(now_ms)
         self._keys.set_policy(key, policy)
         self._parking.open_stocked(self.now_ms)
 
@@ -364,16 +366,18 @@ class Kernel(Generic[I]):
         self._keys.set_policy(key, None)
         self._parking.open_stocked(self.now_ms)
 
-    def set_policy_provider(self, provider: PolicyProvider | None) -> None:
+    def set_policy_provider(self, provider: PolicyProvider | None, now_ms: int | None = None) -> None:
         """Set a function that returns the policy of each key without an explicit one.
 
         It is called now for all known keys, when a key is first seen, and again by ``refresh_policy``.
         """
+        self._note_instant(now_ms)
         self._keys.set_provider(provider)
         self._parking.open_stocked(self.now_ms)
 
-    def refresh_policy(self, key: Key) -> None:
+    def refresh_policy(self, key: Key, now_ms: int | None = None) -> None:
         """Call the provider again for one key."""
+        self._note_instant(now_ms)
         self._keys.refresh_policy(key)
         self._parking.open_stocked(self.now_ms)
 
@@ -442,7 +446,7 @@ class Kernel(Generic[I]):
         next call that changes something, so callers never poll.
         """
         earliest: int | None = None
-        for timers in (self._parking.timers, self._due, self._deadlines):
+        for timers in (self._parking.timers, self._parking.shut, self._due, self._deadlines):
             # Most kernels have no timers at all, and are asked after every change.
             at_ms = timers.next_at() if timers.entries else None
             if at_ms is not None and (earliest is None or at_ms < earliest):
@@ -476,6 +480,11 @@ class Kernel(Generic[I]):
                 lane_of, note_served = self._parking.first_open_lane, self._note_holdups
                 serve_next(root, out, count, self._keys, lane_of, note_served, counts_use=self._counts_use)
 
+    def _note_instant(self, now_ms: int | None) -> None:
+        """Take note of the instant of a change, without time passing."""
+        if now_ms is not None and now_ms > self._keys.now_ms:
+            self._keys.now_ms = now_ms
+
     def _move_to(self, now_ms: int) -> None:
         """Advance time: remove expired items, add due items to their lanes, open the gates that have tokens.
 
@@ -493,7 +502,7 @@ class Kernel(Generic[I]):
                 leaf = self._keys.leaf_of(item)
                 self._count(leaf, waiting=0, delayed=-1)
                 self._enter_lane(leaf, item)
-        if self._parking.timers.entries:
+        if self._parking.timers.entries or self._parking.shut.entries:
             self._parking.open_due(now_ms)
 
     def _holds(self, item: Item) -> bool:
@@ -542,7 +551,10 @@ class Kernel(Generic[I]):
         """Return what the stopwatches of a lane and of the keys above it show; None if they have never run."""
         now_ms = self.now_ms
         parked, capped_ms = lane.parked, lane.node.capped_ms(now_ms)
-        return Holdup(parked.read(now_ms) if parked is not None else 0, capped_ms) if parked or capped_ms else None
+        throttled_ms = lane.node.shut_ms(now_ms) if self._keys.has_rates else 0
+        if parked is not None:
+            throttled_ms += parked.read(now_ms)
+        return Holdup(throttled_ms, capped_ms) if parked or capped_ms or throttled_ms else None
 
     def _note_holdups(self, lane: Lane, items: list[Item]) -> None:
         shown = self._shown(lane)

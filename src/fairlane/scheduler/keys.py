@@ -23,13 +23,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from fairlane.scheduler.buckets import Throttles
+from fairlane.scheduler.buckets import Throttles, rate_family
 from fairlane.scheduler.gates import WaitQueue
 from fairlane.scheduler.holdups import StopWatch
 from fairlane.scheduler.item import Item, Key, Priority, canonical_key, path_of
+from fairlane.scheduler.key_rates import KeyRate
 from fairlane.scheduler.lanes import Lane
 from fairlane.scheduler.policy import KeyPolicy
 from fairlane.scheduler.portions import Portion
+from fairlane.scheduler.token_bucket import Limit
 from fairlane.scheduler.tree import KeyNode, Ring
 
 PolicyProvider: TypeAlias = Callable[[Key], KeyPolicy | None]
@@ -48,6 +50,7 @@ class Keys:
     Attributes:
         now_ms: the present instant, as passed to the kernel.
         has_clocks: whether any lane has ever been parked or any key at its cap, so that stopwatches exist.
+        has_rates: whether any key has ever had a rate.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Keys:
         self._idle: deque[KeyNode] = deque()
         self.now_ms = 0
         self.has_clocks = False
+        self.has_rates = False
         self._idle_keys_max = idle_keys_max
 
     def band(self, priority: Priority) -> int:
@@ -229,6 +233,8 @@ class Keys:
         for portion in self._portions.values():
             self._throttles.leave(portion, self.now_ms)
         self._portions = {}
+        for node in self.nodes() if self.has_rates else ():
+            self._remove_rate(node)
 
     def refresh(self, node: KeyNode) -> None:
         """Bring the readiness of a node, and of the nodes above it, in line with what it holds."""
@@ -354,6 +360,7 @@ class Keys:
         node.is_forgettable = True  # code that still holds the node must not add it to the list again
         for lane in (node.extra or {}).values():
             self._leave(lane)
+        self._remove_rate(node)
         del self.leaves[self.band(node.priority)][node.key]
         parent = node.parent
         if parent is not None:
@@ -364,6 +371,7 @@ class Keys:
         """Forget an inner key that has nothing below it any more, and then the keys above it that are empty too."""
         while (parent := node.parent) is not None and not _children(node) and not node.in_use:
             _children(parent).pop(node.name, None)
+            self._remove_rate(node)
             node = parent
 
     def _make_leaf(self, band: int, key: Key) -> KeyNode:
@@ -416,6 +424,9 @@ class Keys:
         group.waiting, group.delayed, group.in_use = leaf.waiting, leaf.delayed, leaf.in_use
         group.is_paused = leaf.is_paused
         group.capped, leaf.capped = leaf.capped, None
+        group.rate, leaf.rate = leaf.rate, None
+        if group.rate is not None:
+            group.rate.node = group
         _children(parent)[leaf.name] = group
         parent.ring.replace(leaf, group)
         for gate in leaf.waits:
@@ -458,17 +469,39 @@ class Keys:
             node.deficit = min(node.deficit, share)
         node.share = share
         node.cap = policy.cap
+        if policy.rate is not None or node.rate is not None:
+            self._set_rate(node, policy)
         node.backpressure = policy.backpressure
         node.waiting_max = policy.waiting_max
+
+    def _set_rate(self, node: KeyNode, policy: KeyPolicy) -> None:
+        """Give a key the rate of its policy, or none. A key that is shut opens, until its turn shows otherwise."""
+        before = node.rate
+        if policy.rate is None:
+            self._remove_rate(node)
+            return
+        limit = Limit(policy.rate, policy.burst, rate_family(self._name))
+        bucket = self._throttles.join_key(self._name, node.key, limit, self.now_ms)
+        if before is None:
+            node.rate = KeyRate(node, bucket)
+            self.has_rates = True
+        else:
+            self._throttles.leave_key(bucket, self.now_ms)  # it has been joined before
+            before.open(self.now_ms)
+
+    def _remove_rate(self, node: KeyNode) -> None:
+        if node.rate is not None:
+            node.rate.open(self.now_ms)  # its timer is stale from now on
+            self._throttles.leave_key(node.rate.bucket, self.now_ms)
+            node.rate = None
 
     def _classify(self, node: KeyNode) -> None:
         """Decide whether a node may take the fast paths through ``offer_many`` and ``take``."""
         is_flat = node.ring is None and node.parent is not None and node.parent.parent is None
         is_unlimited = node.waiting_max is None and self.key_waiting_max is None
-        node.is_simple = is_flat and is_unlimited and node.cap is None and node.capped is None
-        node.is_plain = (
-            is_flat and node.is_ready and node.cap is None and not self._has_twins_to_tell and node.has_one_lane()
-        )
+        is_free = node.cap is None and node.rate is None
+        node.is_simple = is_flat and is_unlimited and is_free and node.capped is None
+        node.is_plain = is_flat and node.is_ready and is_free and not self._has_twins_to_tell and node.has_one_lane()
 
 
 def _is_undisturbed(node: KeyNode) -> bool:

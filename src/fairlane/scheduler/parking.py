@@ -15,16 +15,15 @@ back short, no lane is left that could go.
 
 from __future__ import annotations
 
-from fairlane.scheduler.buckets import Bucket
 from fairlane.scheduler.gates import Gate
 from fairlane.scheduler.holdups import StopWatch
+from fairlane.scheduler.key_rates import NEVER_MS, KeyRate
 from fairlane.scheduler.keys import Keys
 from fairlane.scheduler.lanes import Lane
 from fairlane.scheduler.portions import Portion
 from fairlane.scheduler.timers import Timers
+from fairlane.scheduler.token_bucket import Bucket
 from fairlane.scheduler.tree import KeyNode
-
-_NEVER_MS = 1 << 62
 
 
 class Parking:
@@ -32,14 +31,16 @@ class Parking:
 
     Attributes:
         timers: when each gate opens next.
+        shut: when each key whose rate is used up opens next.
         stocked: the gates that may have tokens left over for the lanes that wait there.
-        openings: how many gates a timer has opened.
+        openings: how many gates and keys a timer has opened.
     """
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._gates: dict[Bucket, Gate] = {}
         self.timers: Timers[Gate] = Timers(lambda at_ms, gate: gate.armed_ms == at_ms)
+        self.shut: Timers[KeyRate] = Timers(lambda at_ms, rate: rate.shut_ms == at_ms)
         self.stocked: dict[Gate, None] = {}
         self.openings = 0
         self._opened: list[Portion] = []
@@ -53,7 +54,15 @@ class Parking:
         return min([portion.standing() for portion in self._opened]) if self._opened_ms == now_ms else None
 
     def first_open_lane(self, leaf: KeyNode, now_ms: int) -> Lane | None:
-        """Return the lane of a leaf to serve next, parking those whose buckets are empty."""
+        """Return the lane of a leaf to serve next, parking those whose buckets are empty.
+
+        Return None if there is none, or if the leaf or a key above it has used up its rate, which shuts that key.
+        """
+        if self._keys.has_rates:
+            for rate in leaf.rates():
+                if not rate.bucket.has_token(now_ms):
+                    self._shut(rate, now_ms)
+                    return None
         if leaf.extra is None:
             return leaf if leaf.head is not None else None  # its one lane has no buckets
         while (lane := leaf.first_lane()) is not None:
@@ -67,7 +76,11 @@ class Parking:
         return None
 
     def open_due(self, now_ms: int) -> None:
-        """Wake as many lanes as there are tokens, at the gates whose timer is due."""
+        """Open the keys that have a token again, and wake as many lanes as there are tokens at the gates."""
+        for rate in self.shut.pop_due(now_ms):
+            rate.open(now_ms)
+            self._keys.refresh(rate.node)
+            self.openings += 1
         for gate in self.timers.pop_due(now_ms):
             self._open(gate, now_ms)
             self.openings += 1
@@ -98,14 +111,14 @@ class Parking:
     def close(self) -> None:
         """Watch no bucket any more, because the kernel has no items and gets none."""
         for bucket in self._gates:
-            bucket.watchers.pop(self, None)
+            bucket.unwatch(self)
         self._gates = {}
 
     def _open(self, gate: Gate, now_ms: int) -> bool:
         bucket, portion = gate.bucket, gate.portion
         tokens = 0
         if portion.has_token(now_ms):
-            tokens = portion.ready() if bucket.is_limited else _NEVER_MS
+            tokens = portion.ready() if bucket.is_limited else NEVER_MS
             self._note_opened(portion, now_ms)
         has_woken = False
         while tokens > 0 and (lane := self._wake(gate)) is not None:
@@ -118,7 +131,7 @@ class Parking:
         self.stocked.pop(gate, None)
         if not any(gate in root.waits for root in self._keys.roots):
             self._arm(gate, None)
-            bucket.watchers.pop(self, None)
+            bucket.unwatch(self)
             del self._gates[bucket]
         elif tokens > 0:
             # All waiting lanes are under keys that are paused or at their caps. No timer helps; they are asked again
@@ -135,12 +148,18 @@ class Parking:
             self._arm(gate, portion.token_at(now_ms))
         return has_woken
 
+    def _shut(self, rate: KeyRate, now_ms: int) -> None:
+        self._keys.has_clocks = True
+        at_ms = rate.shut(now_ms)
+        if at_ms != NEVER_MS:
+            self.shut.push(at_ms, rate)
+
     def _park(self, lane: Lane, portion: Portion, now_ms: int) -> None:
         bucket = portion.bucket
         gate = self._gates.get(bucket)
         if gate is None:
             gate = self._gates[bucket] = Gate(portion)
-            bucket.watchers[self] = None
+            bucket.watch(self)
         gate.portion = portion  # a gate may outlast the lanes of its portion, and so the portion
         gate.park(lane)
         bucket.held_back += 1
@@ -172,4 +191,4 @@ class Parking:
 
 
 def _or_never(at_ms: int | None) -> int:
-    return _NEVER_MS if at_ms is None else at_ms
+    return NEVER_MS if at_ms is None else at_ms

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from weakref import ref
 
 if TYPE_CHECKING:
-    from fairlane.scheduler.buckets import Bucket
+    from fairlane.scheduler.token_bucket import Bucket
 
 TOKEN = 1_000_000_000
 HELD_MAX = 64

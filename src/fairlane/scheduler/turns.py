@@ -161,6 +161,8 @@ def _means(leaf: KeyNode, cost: int, count: int) -> tuple[int, int]:
         credit = min(credit, node.deficit)
         if node.cap is not None:
             count_max = min(count_max, node.cap - node.in_use)
+        if node.rate is not None:
+            count_max = min(count_max, node.rate.bucket.ready())
         node = parent
     return credit, count_max
 
@@ -196,6 +198,8 @@ def _charge(leaf: KeyNode, served: int, spent: int, keys: Keys, *, counts_use: b
     while (parent := node.parent) is not None:
         node.deficit -= spent
         node.waiting -= served
+        if node.rate is not None:
+            node.rate.bucket.take(served)
         if counts_use:
             keys.hand_out(node, served)
         node = parent

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from fairlane.testing.faulty_store import Fault
 from fairlane.verbs.config import SetConfig
 from fairlane.verbs.methods.conversions import fields_of
@@ -192,6 +194,7 @@ class Simulation(SimulatedProcess):
                 policy = self.workload.policy(before=book.policy)
                 while policy.caps or policy.deadline_ms is not None:
                     policy = self.workload.policy(before=book.policy)
+                policy = msgspec.structs.replace(policy, key_cap=None, key_rate=None, key_burst=None)
                 self._do(UpdateQueue(queue=book.name, policy=fields_of(policy)))
         for _ in range(len(self.clients.consumers)):
             self.clients.detach()

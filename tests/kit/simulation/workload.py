@@ -87,7 +87,9 @@ class Workload:
             cost_from=self.one_of(None, None, "header:cost"),
             priority_from=self.one_of(None, None, "header:priority"),
             cap_from=self.one_of(None, None, None, "header:cap") if before is None else before.cap_from,
-            throttles_from=self.one_of((), (), ("header:throttle",), ("header:throttle", "db"), ("per-{tenant}",)),
+            throttles_from=self.one_of(
+                *((), (), ("header:throttle",), ("header:throttle", "db"), ("per-{tenant}",), ("team-{tenant}", "db")),
+            ),
             weights={self.tenant(): chance.randint(1, 5)} if self.happens(0.3) else {},
             caps={self.tenant(): chance.randint(0, 3)} if self.happens(0.3) else {},
             quantum=self.one_of(1, 1, 5, 1000),
@@ -96,6 +98,8 @@ class Workload:
             journal_retention_ms=self.one_of(None, None, 120_000),
             on_enqueue=self.one_of(None, None, ON_ENQUEUE),
             on_failure=self.one_of(None, None, ON_FAILURE),
+            key_cap=self.one_of(None, None, None, 1, 3),
+            **self.one_of({}, {}, {"key_rate": 2.0, "key_burst": 3.0}),
         )
         return msgspec.structs.replace(policy, **self._limits()) if self.happens(0.5) else policy
 
@@ -182,7 +186,8 @@ class Workload:
             (f"throttle:{bucket}:rate", ("0.2", "1", "5", None)),
             (f"throttle:{bucket}:burst", ("1", "3", "20", None)),
             (f"weight:{queue}:{self.one_of(tenant, tenant + '/app')}", ("1", "3", "10", None)),
-            (f"cap:{queue}:{self.one_of(tenant, tenant + '/app', tenant + '/app/ios')}", ("0", "1", "2", None)),
+            (f"cap:{queue}:{self.one_of('*', tenant, tenant + '/app', tenant + '/app/ios')}", ("0", "1", "2", None)),
+            ("throttle:team-*:rate", ("2", "2", None)),
             (f"note:{tenant}", ("x", "y", None)),
         )
         return key, self.chance.choice(values)

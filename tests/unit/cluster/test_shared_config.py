@@ -44,6 +44,22 @@ def test_config_that_makes_no_sense_is_refused_as_a_whole() -> None:
     run(main())
 
 
+def test_a_pattern_of_throttles_is_refused_with_a_remedy_that_works() -> None:
+    """Nodes divide throttles by name, so a cluster refuses patterns of them, and has rates of keys instead."""
+
+    async def main() -> None:
+        async with cluster_of("a") as cluster:
+            await made(cluster, "orders")
+            refused = await cluster["a"].post("config/set", {"values": {"throttle:tenant-*:rate": "10"}})
+            error = refused.json()["error"]
+            assert (refused.status_code, error["code"]) == (400, "invalid_argument")
+            assert "key_rate" in error["cause"]
+            await cluster["a"].done("config/set", {"values": {"rate:orders:tenant-*": "10", "cap:orders:*": "5"}})
+            await cluster["a"].done("queues/update", {"queue": "orders", "policy": {"key_rate": 10}})
+
+    run(main())
+
+
 def test_a_key_is_good_at_every_node_until_it_is_revoked() -> None:
     """Keys are made and revoked at any node; what one may do is checked by the owner of the queue too."""
 

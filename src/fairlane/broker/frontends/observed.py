@@ -103,10 +103,8 @@ class ObservedBroker(ABC):
         engine.metrics.fold()
         now_ms, ledger = engine.now_ms(), engine.ledger
         throttles = [
-            ThrottleCounts(
-                name=bucket.name, tokens=bucket.tokens(now_ms), passed=bucket.passed, held_back=bucket.held_back
-            )
-            for bucket in engine.schedule.throttles
+            ThrottleCounts(name=each.name, tokens=each.tokens, passed=each.passed, held_back=each.held_back)
+            for each in engine.schedule.throttles.counts(now_ms)
         ]
         scripted = [
             queue.name for queue in ledger.queues.values() if queue.policy.on_enqueue or queue.policy.on_failure

@@ -21,8 +21,10 @@ from fairlane.model.names import dlq_of, id_of, is_dlq, number_of
 from fairlane.model.staging import SinkView
 from fairlane.model.views import DeadLetterFilter, Explained, KeyView, QueueView, StreamView, ThrottleView
 from fairlane.scheduler.survey import KeyState
+from fairlane.scheduler.token_bucket import Bucket, burst_of
 
 KEYS_SHOWN = 100
+THROTTLES_SHOWN = 100
 
 
 class Looked(Protocol):
@@ -94,7 +96,8 @@ def queue_details(
     queue, schedule = engine.ledger.queues[name], engine.schedule
     survey = schedule.kernel(name).survey(keys_max, now_ms, wanted=wanted)
     keys = tuple(_key_view(engine, queue, state, now_ms) for state in survey.keys)
-    throttles = [throttle for throttle in throttle_views(schedule, now_ms) if throttle.name in survey.throttles]
+    buckets = [bucket for bucket in schedule.throttles if bucket.name in survey.throttles]
+    throttles = [_throttle_view(bucket, now_ms) for bucket in buckets[:THROTTLES_SHOWN]]
     registered = tuple(consumer_views(engine.ledger, schedule, name))
     return msgspec.structs.replace(
         view,
@@ -121,6 +124,8 @@ def _key_view(engine: Looked, queue: Queue, state: KeyState, now_ms: int) -> Key
         wait_p99_ms=None if waits is None else waits[1],
         throttle=state.throttle,
         throttled_until_ms=state.until_ms,
+        rate=policy.rate if policy is not None else None,
+        burst=policy.burst if policy is not None else None,
     )
 
 
@@ -131,11 +136,20 @@ def _above(key: Key) -> list[Key]:
 
 
 def throttle_views(schedule: Schedule, now_ms: int) -> list[ThrottleView]:
-    """Return all throttles that have a rate."""
-    return [
-        ThrottleView(name=bucket.name, rate=bucket.rate, burst=bucket.burst, tokens=bucket.tokens(now_ms))
-        for bucket in schedule.throttles
-    ]
+    """Return all throttles that have a rate under their own name, and then all patterns that have one."""
+    named = [_throttle_view(bucket, now_ms) for bucket in schedule.throttles if bucket.is_set]
+    made = {counts.name: counts for counts in schedule.throttles.counts(now_ms)}
+    patterns = []
+    for name, limit in schedule.throttle_patterns():
+        counts = made.get(name)
+        tokens, buckets = (0, 0) if counts is None else (counts.tokens, counts.buckets)
+        burst = burst_of(limit.rate, limit.burst)
+        patterns.append(ThrottleView(name=name, rate=limit.rate, burst=burst, tokens=tokens, buckets=buckets))
+    return named + patterns
+
+
+def _throttle_view(bucket: Bucket, now_ms: int) -> ThrottleView:
+    return ThrottleView(name=bucket.name, rate=bucket.rate, burst=bucket.burst, tokens=bucket.tokens(now_ms))
 
 
 def consumer_views(ledger: Ledger, schedule: Schedule, queue: str) -> list[ConsumerView]:

@@ -125,8 +125,9 @@ class AdminVerbs(Verbs):
     ) -> None:
         """Set a config value, or with None remove it. It takes effect at once on everything that waits.
 
-        ``throttle:NAME:rate`` and ``throttle:NAME:burst`` set throttles; ``weight:QUEUE:KEY`` and ``cap:QUEUE:KEY`` set
-        weights and caps of fairness keys. Hooks read those under ``queue:QUEUE:`` and ``public:``.
+        ``throttle:NAME:rate`` and ``throttle:NAME:burst`` set throttles; ``weight:QUEUE:KEY``, ``cap:QUEUE:KEY``,
+        ``rate:QUEUE:KEY`` and ``burst:QUEUE:KEY`` set weights, caps and rates of fairness keys. ``NAME`` and ``KEY``
+        may end with a star. Hooks read those under ``queue:QUEUE:`` and ``public:``.
 
         Args:
             key: the config key.
@@ -184,7 +185,7 @@ class AdminVerbs(Verbs):
         return answer.temporary
 
     def throttles(self) -> list[ThrottleView]:
-        """Return all throttles that have a rate, with their current tokens."""
+        """Return all throttles that have a rate, with their current tokens, and all patterns that have one."""
         answer = self.call(config.ListThrottles())
         return answer.throttles
 
