@@ -282,11 +282,13 @@ class GateThrottles(Throttles):
         rate: float,
         burst: float | None = None,
         tokens: float | None = None,
+        charges_cost: bool = False,
         now_ms: int | None = None,
     ) -> None:
         """Set or change a throttle; see ``Throttles.set``."""
         present_ms = self._begin_change()
-        super().set(name, rate=rate, burst=burst, tokens=tokens, now_ms=present_ms if now_ms is None else now_ms)
+        at_ms = present_ms if now_ms is None else now_ms
+        super().set(name, rate=rate, burst=burst, tokens=tokens, charges_cost=charges_cost, now_ms=at_ms)
         self._end_change()
 
     def remove(self, name: str, *, now_ms: int | None = None) -> bool:

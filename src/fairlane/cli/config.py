@@ -24,6 +24,7 @@ _CONFIG_KEYS = """\b
 Config keys:
   throttle:NAME:rate          tokens per second of a throttle
   throttle:NAME:burst         most tokens that a throttle accumulates
+  throttle:NAME:charge        message or cost: take one token, or as many as a message costs
   throttle_weight:QUEUE:NAME  weight of a queue in a throttle that queues share
   weight:QUEUE:KEY            weight of a fairness key
   cap:QUEUE:KEY               most messages of a fairness key in flight

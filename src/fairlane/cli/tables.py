@@ -121,7 +121,7 @@ def _throttled(view: KeyView, at_ms: int) -> str:
 def _throttle(view: ThrottleView) -> list[str]:
     return [
         view.name if view.buckets is None else f"{view.name} ({view.buckets} in use)",
-        f"{view.rate:g}/s",
+        f"{view.rate:g}/s" + (" by cost" if view.charges_cost else ""),
         f"{view.burst:g}",
         str(view.tokens),
         "throttled" if view.tokens < 1 else "open",

@@ -22,7 +22,7 @@ from fairlane.model.names import is_dlq, queue_name_fault
 from fairlane.verbs.keys import EVERY
 
 THROTTLE_PREFIX: Final = "throttle:"
-THROTTLE_SETTINGS: Final = ("rate", "burst")
+THROTTLE_SETTINGS: Final = ("rate", "burst", "charge")
 KEY_SETTINGS: Final = ("weight", "cap", "rate", "burst")
 """What can be set for a fairness key, as ``SETTING:QUEUE:KEY``."""
 

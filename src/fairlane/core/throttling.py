@@ -1,4 +1,4 @@
-"""Throttles as config has them: ``throttle:NAME:rate``, ``throttle:NAME:burst`` and ``throttle_weight:QUEUE:NAME``.
+"""Throttles as config has them: rate, burst and charge of ``throttle:NAME``, and ``throttle_weight:QUEUE:NAME``.
 
 ``NAME`` may be a pattern, see ``config_patterns``. Each setting of a throttle is looked up by itself: its exact name
 first, then the patterns. A throttle that has a setting under its own name is in the table all the time; one that has
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fairlane.core.config_patterns import THROTTLE_PREFIX, THROTTLE_SETTINGS, ConfigPatterns
 from fairlane.scheduler.buckets import Throttles
 from fairlane.scheduler.token_bucket import Limit
+from fairlane.verbs.config import BY_COST
 from fairlane.verbs.keys import EVERY
 
 THROTTLE_WEIGHT_PREFIX = "throttle_weight:"
@@ -51,10 +52,11 @@ class ThrottleConfig:
         return self._patterns.throttle_pattern(name, setting) if said is None else (name, said)
 
     def _limit(self, found: Mapping[str, tuple[str, str] | None]) -> Limit | None:
-        rate, burst = found["rate"], found["burst"]
+        rate, burst, charge = (found[setting] for setting in THROTTLE_SETTINGS)
         if rate is None:
             return None
-        return Limit(float(rate[1]), None if burst is None else float(burst[1]), family=rate[0])
+        charges_cost = charge is not None and charge[1] == BY_COST
+        return Limit(float(rate[1]), None if burst is None else float(burst[1]), charges_cost, family=rate[0])
 
     def patterns(self) -> Iterator[tuple[str, Limit]]:
         """Yield the patterns that have a rate, each with the limit of a throttle that nothing else is set for."""
@@ -94,4 +96,5 @@ class ThrottleConfig:
         if limit is None or not has_own:
             throttles.remove(name, now_ms=now_ms)
         elif known is None or not known.is_set or not known.has(limit):
-            throttles.set(name, rate=limit.rate, burst=limit.burst, tokens=tokens, now_ms=now_ms)
+            rate, burst, charges_cost, _ = limit
+            throttles.set(name, rate=rate, burst=burst, tokens=tokens, charges_cost=charges_cost, now_ms=now_ms)

@@ -66,6 +66,7 @@ class ThrottleView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         tokens: its whole tokens; of a pattern, those of all its buckets.
         buckets: how many buckets a pattern has at the moment; None for a throttle.
+        charges_cost: whether a message takes as many tokens as it costs, and not one.
     """
 
     name: str
@@ -73,6 +74,7 @@ class ThrottleView(msgspec.Struct, frozen=True, kw_only=True):
     burst: float
     tokens: int
     buckets: int | None = None
+    charges_cost: bool = False
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):

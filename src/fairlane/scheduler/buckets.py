@@ -75,7 +75,14 @@ class Throttles:
         self.on_returned = on_returned
 
     def set(
-        self, name: str, *, rate: float, burst: float | None = None, tokens: float | None = None, now_ms: int
+        self,
+        name: str,
+        *,
+        rate: float,
+        burst: float | None = None,
+        tokens: float | None = None,
+        charges_cost: bool = False,
+        now_ms: int,
     ) -> None:
         """Set or change a throttle. The change acts on waiting items at once.
 
@@ -85,6 +92,8 @@ class Throttles:
             burst: the capacity of the bucket: at least 1, or 0 to let nothing through. Default: the tokens of one
                 second.
             tokens: what the bucket holds now. Default: a new bucket is full, a known one keeps its tokens.
+            charges_cost: whether an item takes as many tokens as it costs, and not one. An item that costs more than
+                the burst goes when the bucket is full, and leaves a debt.
             now_ms: the present instant.
 
         Raises:
@@ -98,6 +107,7 @@ class Throttles:
             bucket = self._buckets[name] = Bucket(name)
         self._idle.use(bucket)
         bucket.is_set = True
+        bucket.charges_cost = charges_cost
         bucket.limit(rate, burst_of(rate, burst), tokens, now_ms)
         self._notify(bucket, now_ms)
 
@@ -149,6 +159,7 @@ class Throttles:
         if bucket.has(limit):
             return False
         is_new = not bucket.is_limited
+        bucket.charges_cost = limit.charges_cost
         bucket.limit(limit.rate, burst_of(limit.rate, limit.burst), None, now_ms)
         if is_new:
             self._idle.begin(bucket, now_ms)

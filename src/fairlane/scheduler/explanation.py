@@ -7,7 +7,6 @@ from enum import Enum
 
 from fairlane.scheduler.item import Item, Key
 from fairlane.scheduler.key_rates import NEVER_MS
-from fairlane.scheduler.portions import Portion
 from fairlane.scheduler.token_bucket import Bucket
 from fairlane.scheduler.tree import KeyNode
 
@@ -38,6 +37,7 @@ class Explanation:
         throttle: the throttle that has no token; if there are several, the one that takes longest. With a ``key``, it
             is the rate of that key.
         share: which part of that throttle's tokens this scheduler gets, if others have items for it, too.
+        is_charged_by_cost: whether that throttle takes as many tokens as an item costs.
     """
 
     reason: WaitReason
@@ -47,6 +47,7 @@ class Explanation:
     key: Key | None = None
     throttle: str | None = None
     share: float | None = None
+    is_charged_by_cost: bool = False
 
     def __str__(self) -> str:
         wait = "" if self.wait_ms is None else f" for {self.wait_ms} ms"
@@ -56,8 +57,9 @@ class Explanation:
             case WaitReason.THROTTLED:
                 if self.key is not None:
                     return f"Key {self.key!r} has used up its rate{wait or ', which is 0'}."
+                lack = "too few tokens" if self.is_charged_by_cost else "no token"
                 shared = "" if self.share is None else f" Other queues share it; this one gets {self.share:.0%} of it."
-                return f"Throttle {self.throttle!r} has no token{wait or ', and will never get one'}.{shared}"
+                return f"Throttle {self.throttle!r} has {lack}{wait or ', and will never get more'}.{shared}"
             case WaitReason.CAPPED:
                 return f"Key {self.key!r} has reached its cap on items in use."
             case WaitReason.PAUSED:
@@ -84,28 +86,25 @@ def explain(item: Item, now_ms: int, *, is_due: bool, leaf: KeyNode | None) -> E
         if node.cap is not None and node.in_use >= node.cap:
             return Explanation(reason=WaitReason.CAPPED, key=node.key)
         node = node.parent
-    shut: list[Portion | Bucket] = [rate.bucket for rate in leaf.rates() if not rate.bucket.has_token(now_ms)]
-    shut += [portion for portion in lane.portions if not portion.has_token(now_ms)]
+    cost = item.cost if lane.head is None else lane.head.cost
+    shut = [(rate.bucket, rate.bucket.token_at(now_ms), None) for rate in leaf.rates()]
+    shut += [(portion.bucket, portion.token_at(now_ms, cost), portion.share()) for portion in lane.portions]
+    shut = [each for each in shut if each[1] != now_ms]
     if shut:
-        return _throttled(max(shut, key=lambda each: _or_never(each.token_at(now_ms))), now_ms)
+        return _throttled(*max(shut, key=lambda each: NEVER_MS if each[1] is None else each[1]), now_ms)
     return Explanation(reason=WaitReason.ELIGIBLE, turns=_turns_before(item))
 
 
-def _throttled(by: Portion | Bucket, now_ms: int) -> Explanation:
-    until_ms = by.token_at(now_ms)
-    bucket = by if isinstance(by, Bucket) else by.bucket
+def _throttled(bucket: Bucket, until_ms: int | None, share: float | None, now_ms: int) -> Explanation:
     return Explanation(
         reason=WaitReason.THROTTLED,
         key=None if bucket.key is None else bucket.key[1],
         throttle=bucket.name,
         until_ms=until_ms,
         wait_ms=None if until_ms is None else until_ms - now_ms,
-        share=None if isinstance(by, Bucket) else by.share(),
+        share=share,
+        is_charged_by_cost=bucket.charges_cost,
     )
-
-
-def _or_never(at_ms: int | None) -> int:
-    return NEVER_MS if at_ms is None else at_ms
 
 
 def _turns_before(item: Item) -> int:

@@ -557,6 +557,8 @@ class Kernel(Generic[I]):
         return Holdup(throttled_ms, capped_ms) if parked or capped_ms or throttled_ms else None
 
     def _note_holdups(self, lane: Lane, items: list[Item]) -> None:
+        if lane.portions:
+            self._parking.note_served(lane, sum([item.cost for item in items]))
         shown = self._shown(lane)
         if shown is None:
             return

@@ -74,7 +74,7 @@ class Keys:
         self._provider: PolicyProvider | None = None
         self._is_strict = is_strict
         self.normal_band = int(Priority.NORMAL) if is_strict else 0  # what ``band`` returns for most items
-        self._quantum = quantum
+        self.quantum = quantum
         self.key_waiting_max = key_waiting_max
         self._policies: dict[Key, KeyPolicy] = {}
         self._paused: set[Key] = set()
@@ -462,7 +462,7 @@ class Keys:
         self.refresh(node)
 
     def _set_terms(self, node: KeyNode, policy: KeyPolicy) -> None:
-        share = policy.weight * (policy.quantum or self._quantum)
+        share = policy.weight * (policy.quantum or self.quantum)
         if node.is_open:
             # A smaller weight acts on the open turn too. Between turns the deficit is what the key has saved up for an
             # expensive item, which stays.
@@ -480,7 +480,7 @@ class Keys:
         if policy.rate is None:
             self._remove_rate(node)
             return
-        limit = Limit(policy.rate, policy.burst, rate_family(self._name))
+        limit = Limit(policy.rate, policy.burst, family=rate_family(self._name))
         bucket = self._throttles.join_key(self._name, node.key, limit, self.now_ms)
         if before is None:
             node.rate = KeyRate(node, bucket)

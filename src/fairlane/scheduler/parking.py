@@ -20,7 +20,7 @@ from fairlane.scheduler.holdups import StopWatch
 from fairlane.scheduler.key_rates import NEVER_MS, KeyRate
 from fairlane.scheduler.keys import Keys
 from fairlane.scheduler.lanes import Lane
-from fairlane.scheduler.portions import Portion
+from fairlane.scheduler.portions import TOKEN, Portion
 from fairlane.scheduler.timers import Timers
 from fairlane.scheduler.token_bucket import Bucket
 from fairlane.scheduler.tree import KeyNode
@@ -66,14 +66,29 @@ class Parking:
         if leaf.extra is None:
             return leaf if leaf.head is not None else None  # its one lane has no buckets
         while (lane := leaf.first_lane()) is not None:
+            cost = 1 if lane.head is None else lane.head.cost
             for portion in lane.portions:
-                if not portion.has_token(now_ms):
+                if not portion.has_token(now_ms, cost) or self._has_rival(lane, portion):
                     break
             else:
                 return lane
-            empty = [portion for portion in lane.portions if not portion.has_token(now_ms)]
-            self._park(lane, max(empty, key=lambda portion: _or_never(portion.token_at(now_ms))), now_ms)
+            empty = [portion for portion in lane.portions if not portion.has_token(now_ms, cost)] or [portion]
+            self._park(lane, max(empty, key=lambda each: _or_never(each.token_at(now_ms, cost))), now_ms)
         return None
+
+    def _has_rival(self, lane: Lane, portion: Portion) -> bool:
+        """Return whether others have waited longer for a bucket that charges by cost, which saves tokens for them."""
+        gate = self._gates.get(portion.bucket) if portion.bucket.charges_cost else None
+        if gate is None or gate.woken.get(lane, False):
+            return False
+        return any(gate in root.waits for root in self._keys.roots)
+
+    def note_served(self, lane: Lane, cost: int) -> None:
+        """Record what the items of a lane cost that were handed out, where throttles charge by cost."""
+        for portion in lane.portions:
+            gate = self._gates.get(portion.bucket) if portion.bucket.charges_cost else None
+            if gate is not None:
+                gate.charge(lane, cost)
 
     def open_due(self, now_ms: int) -> None:
         """Open the keys that have a token again, and wake as many lanes as there are tokens at the gates."""
@@ -121,24 +136,29 @@ class Parking:
             tokens = portion.ready() if bucket.is_limited else NEVER_MS
             self._note_opened(portion, now_ms)
         has_woken = False
-        while tokens > 0 and (lane := self._wake(gate)) is not None:
+        gate.begin()
+        while tokens > 0 and (lane := self._wake(gate, tokens)) is not None:
             has_woken = True
+            if bucket.charges_cost:
+                gate.woken[lane] = True
             if lane.parked is not None:
                 lane.parked.note(now_ms, is_so=False)
             lane.node.list_lane(lane)
             self._keys.refresh(lane.node)
-            tokens -= 1
+            tokens -= gate.need(lane)
         self.stocked.pop(gate, None)
         if not any(gate in root.waits for root in self._keys.roots):
             self._arm(gate, None)
             bucket.unwatch(self)
             del self._gates[bucket]
-        elif tokens > 0:
+        elif gate.lacking and not has_woken:
+            self._arm(gate, portion.bucket.reaches_at(gate.lacking + bucket.level // TOKEN - portion.ready()))
+        elif tokens > 0 and not gate.lacking and not gate.is_held:
             # All waiting lanes are under keys that are paused or at their caps. No timer helps; they are asked again
             # when a release, a resume or a policy changes that.
             self.stocked[gate] = None
             self._arm(gate, None)
-        elif has_woken:
+        elif has_woken or gate.is_held:
             # A woken lane may never come to its turn, if its key is paused right now. The others must not wait for it
             # for ever, so look again when the bucket has earned one token more, whether or not the woken lanes took
             # theirs.
@@ -158,7 +178,7 @@ class Parking:
         bucket = portion.bucket
         gate = self._gates.get(bucket)
         if gate is None:
-            gate = self._gates[bucket] = Gate(portion)
+            gate = self._gates[bucket] = Gate(portion, self._keys.quantum)
             bucket.watch(self)
         gate.portion = portion  # a gate may outlast the lanes of its portion, and so the portion
         gate.park(lane)
@@ -167,7 +187,11 @@ class Parking:
             lane.parked = StopWatch()
             self._keys.has_clocks = True
         lane.parked.note(now_ms, is_so=True)
-        self._arm(gate, portion.token_at(now_ms))
+        at_ms = portion.token_at(now_ms, 1 if lane.head is None else lane.head.cost)
+        if at_ms == now_ms:
+            self.stocked[gate] = None  # the tokens are there, and other lanes are next
+        elif not bucket.charges_cost or gate.armed_ms is None:  # otherwise it is armed for the lane that is next
+            self._arm(gate, at_ms)
 
     def _note_opened(self, portion: Portion, now_ms: int) -> None:
         if portion.bucket.division is not None:
@@ -182,10 +206,10 @@ class Parking:
             if at_ms is not None:
                 self.timers.push(at_ms, gate)
 
-    def _wake(self, gate: Gate) -> Lane | None:
+    def _wake(self, gate: Gate, tokens: int) -> Lane | None:
         for root in self._keys.roots:
-            lane = gate.wake(root)
-            if lane is not None:
+            lane = gate.wake(root, tokens)
+            if lane is not None or gate.lacking or gate.is_held:
                 return lane
         return None
 

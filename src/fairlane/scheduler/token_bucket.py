@@ -6,6 +6,9 @@ A bucket is not filled by a timer. It remembers its level at an instant and work
 it is read. All arithmetic is in integers (billionths of a token, milliseconds), for two reasons: no rounding error can
 accumulate, so a bucket never lets more than ``rate * t + burst`` through in any window of length t; and a replay of the
 same calls gives the same answers on any machine.
+
+A bucket takes one token of each item, or as many as the item costs. An item that costs more than the burst would never
+find enough tokens. It goes when the bucket is full, and leaves a debt: the level is below zero until it is earned.
 """
 
 from __future__ import annotations
@@ -30,11 +33,13 @@ class Limit(NamedTuple):
     Attributes:
         rate: tokens per second.
         burst: the capacity of the bucket; None for the tokens of one second, at least 1.
+        charges_cost: whether an item takes as many tokens as it costs, and not one.
         family: what its counts are added up under when it is forgotten, such as the pattern that it comes from.
     """
 
     rate: float
     burst: float | None = None
+    charges_cost: bool = False
     family: str = ""
 
 
@@ -62,6 +67,7 @@ class Bucket:
     burst: float = math.inf
     rate_steps: int = 0
     burst_steps: int = 0
+    charges_cost: bool = False  # an item takes as many tokens as it costs
     level: int = 0
     at_ms: int = 0
     passed: int = 0  # items let through while it had a rate
@@ -98,11 +104,12 @@ class Bucket:
 
     def has(self, limit: Limit) -> bool:
         """Return whether this is its limit."""
-        return self.is_limited and (self.rate, self.burst) == (limit.rate, burst_of(limit.rate, limit.burst))
+        present = (self.rate, self.burst, self.charges_cost)
+        return self.is_limited and present == (limit.rate, burst_of(limit.rate, limit.burst), limit.charges_cost)
 
     def unlimit(self) -> None:
         """Remove the limit, so that everything passes."""
-        self.is_limited = False
+        self.is_limited = self.charges_cost = False
         self.rate = self.burst = math.inf
         if self.division is not None:
             self.division.restart()
@@ -125,30 +132,40 @@ class Bucket:
         """Return the number of whole tokens as of the last refill."""
         return self.level // TOKEN
 
+    def need(self, cost: int) -> int:
+        """Return how many tokens must be there for an item to pass."""
+        return max(1, min(cost, self.burst_steps // TOKEN)) if self.charges_cost else 1
+
     def has_token(self, now_ms: int) -> bool:
-        """Return whether an item may pass now."""
+        """Return whether an item that takes one token may pass now."""
         if not self.is_limited:
             return True
         self.refill(now_ms)
         return self.level >= TOKEN
 
-    def take(self, count: int = 1) -> None:
-        """Spend tokens. The caller has checked with ``has_token`` that they are there."""
-        if self.is_limited:
-            self.level -= count * TOKEN
-            self.passed += count
+    def take(self, count: int = 1, cost: int = 0) -> int:
+        """Spend the tokens of items that cost ``cost`` together, and return how many these are.
+
+        The caller has checked that the tokens are there.
+        """
+        if not self.is_limited:
+            return 0
+        tokens = cost if self.charges_cost else count
+        self.level -= tokens * TOKEN
+        self.passed += count
+        return tokens
 
     def token_at(self, now_ms: int) -> int | None:
         """Return the first instant with a token, or None if there will never be one."""
-        return now_ms if self.has_token(now_ms) else self.next_token_at()
+        return now_ms if self.has_token(now_ms) else self.reaches_at(1)
 
-    def next_token_at(self) -> int | None:
-        """Return when the next whole token will have been earned, or None if there will never be one."""
+    def reaches_at(self, tokens: int) -> int | None:
+        """Return when there will be this number of tokens, or None for never. There are fewer now."""
         if self.rate_steps == 0:
             return None
         # Floor division of a negative number rounds away from zero, so negating it gives the ceiling: an instant that
         # is never early. A gate that opened a millisecond early would find no token and arm its timer again.
-        return self.at_ms + -((self.level % TOKEN - TOKEN) // self.rate_steps)
+        return self.at_ms + -((self.level - tokens * TOKEN) // self.rate_steps)
 
     def add(self, portion: Portion) -> bool:
         """Add the portion of a kernel. Return whether it is the second one, so that the bucket is divided now."""

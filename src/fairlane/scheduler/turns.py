@@ -134,7 +134,7 @@ def serve_next(
     if not count_max:
         return True
     if leaf.extra is not None:
-        count_max = _limit_of_run(leaf, lane, count_max)
+        credit, count_max = _limit_of_run(leaf, lane, credit, count_max)
     served, spent = _hand_out(lane, out, count_max, credit)
     if keys.has_clocks:
         note_served(lane, out[len(out) - served :])
@@ -167,11 +167,16 @@ def _means(leaf: KeyNode, cost: int, count: int) -> tuple[int, int]:
     return credit, count_max
 
 
-def _limit_of_run(leaf: KeyNode, lane: Lane, count_max: int) -> int:
-    """Return how many items the lane may give in one run."""
+def _limit_of_run(leaf: KeyNode, lane: Lane, credit: int, count_max: int) -> tuple[int, int]:
+    """Return how much the lane may spend and how many items it may give in one run."""
     if len(leaf.choices) > 1:
-        return 1  # the next item may be in another lane: choose again after each
-    return min([count_max, *(portion.ready() for portion in lane.portions if portion.bucket.is_limited)])
+        return credit, 1  # the next item may be in another lane: choose again after each
+    for portion in lane.portions:
+        if portion.bucket.charges_cost and portion.bucket.is_limited and lane.head is not None:
+            credit = min(credit, max(portion.ready(), lane.head.cost))  # the first may cost more than there is
+        elif portion.bucket.is_limited:
+            count_max = min(count_max, portion.ready())
+    return credit, count_max
 
 
 def _hand_out(lane: Lane, out: list[Item], count_max: int, credit: int) -> tuple[int, int]:
@@ -189,7 +194,7 @@ def _hand_out(lane: Lane, out: list[Item], count_max: int, credit: int) -> tuple
     else:
         head.previous = None
     for portion in lane.portions:
-        portion.take(served)
+        portion.take(served, spent)
     return served, spent
 
 

@@ -17,6 +17,11 @@ class Bucket:
     burst: float
     level: float
     at_ms: int
+    charges_cost: bool = False
+
+    def need(self, entry: Entry) -> int:
+        """Return how many tokens must be there for a message."""
+        return max(1, min(entry.cost, int(self.burst))) if self.charges_cost else 1
 
     def refill(self, now_ms: int) -> None:
         """Add the tokens of the time that has passed."""
@@ -53,10 +58,12 @@ class Rules:
             return
         said = self._books.config.get(f"throttle:{name}:burst")
         burst = max(1.0, float(rate)) if said is None else float(said)
+        charges_cost = self._books.config.get(f"throttle:{name}:charge") == "cost"
         bucket = self._buckets.get(name)
         if bucket is None:
-            self._buckets[name] = Bucket(float(rate), burst, burst, at_ms)
+            self._buckets[name] = Bucket(float(rate), burst, burst, at_ms, charges_cost)
             return
+        bucket.charges_cost = charges_cost
         bucket.refill(at_ms)
         bucket.rate, bucket.burst, bucket.level = float(rate), burst, min(bucket.level, burst)
 
@@ -95,7 +102,16 @@ class Rules:
         return bucket
 
     def _has_tokens(self, book: QueueBook, entry: Entry, now_ms: int, *, slack: float) -> bool:
-        return all(bucket.level >= 1 + slack for bucket in self._buckets_of(book, entry, now_ms))
+        """Return whether all buckets have what a message needs; of one that queues share, a part may be enough."""
+        for bucket in self._buckets_of(book, entry, now_ms):
+            need = bucket.need(entry) if slack > 0 or not self._is_shared(book, entry) else 1
+            if bucket.level < need + slack:
+                return False
+        return True
+
+    def _is_shared(self, book: QueueBook, entry: Entry) -> bool:
+        others = (other for other in self._books.queues.values() if other is not book and not other.is_dlq)
+        return any(set(entry.throttles) & set(each.throttles) for other in others for each in other.entries.values())
 
     # ---------------------------------------------------------------------------------------------------------- caps
 
@@ -154,7 +170,7 @@ class Rules:
         if not self._has_tokens(book, entry, at_ms, slack=-_SLACK):
             violated("handed out without a token in", buckets, what)
         for bucket in buckets:
-            bucket.level -= 1
+            bucket.level -= entry.cost if bucket.charges_cost else 1
 
     def eligible(self, queue: str, now_ms: int) -> Entry | None:
         """Return a waiting message that nothing holds back."""
@@ -185,6 +201,8 @@ class Rules:
         bucket = self._buckets.get(throttle) or next(made, None)
         if bucket is None or bucket.rate == 0 or bucket.level >= int(bucket.burst) - _SLACK:
             return False
+        if bucket.charges_cost:
+            return True  # tokens may be saved for another message that costs more
         others = (other for other in self._books.queues.values() if other is not book and not other.is_dlq)
         return any(
             throttle in entry.throttles and not entry.token for other in others for entry in other.entries.values()

@@ -185,6 +185,7 @@ class Workload:
             (f"throttle:{bucket}:rate", ("0", "0.5", "2", "10", "100", None)),
             (f"throttle:{bucket}:rate", ("0.2", "1", "5", None)),
             (f"throttle:{bucket}:burst", ("1", "3", "20", None)),
+            (f"throttle:{bucket}:charge", ("cost", "cost", "message", None)),
             (f"weight:{queue}:{self.one_of(tenant, tenant + '/app')}", ("1", "3", "10", None)),
             (f"cap:{queue}:{self.one_of('*', tenant, tenant + '/app', tenant + '/app/ios')}", ("0", "1", "2", None)),
             ("throttle:team-*:rate", ("2", "2", None)),

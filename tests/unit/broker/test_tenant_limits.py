@@ -221,3 +221,41 @@ def test_a_waiting_consumer_is_woken_by_the_token_of_a_tenant() -> None:
     broker.clock.advance(500)
     broker.step()
     assert len(poll.get()) == 1
+
+
+def test_a_throttle_that_charges_by_cost_lets_two_of_five_through_a_burst_of_ten() -> None:
+    """Set by config or by set_throttle, by name or by pattern: the tokens are what the messages cost."""
+    broker = broker_with()
+    broker.set_config_many({"throttle:llm:burst": "10", "throttle:llm:charge": "cost", "throttle:llm:rate": "10"})
+    broker.set_throttle("gpu-*", rate=10, burst=10, charge="cost")
+    for name in ("llm", "gpu-1", "gpu-2"):
+        broker.enqueue_many("q", [message(fairness_key=name, cost=5, throttles=(name,))] * 4)
+    assert tenants_of(broker) == {"llm": 2, "gpu-1": 2, "gpu-2": 2}
+    broker.clock.advance(500)
+    assert tenants_of(broker) == {"llm": 1, "gpu-1": 1, "gpu-2": 1}
+    assert [(view.name, view.charges_cost) for view in broker.throttles()] == [("llm", True), ("gpu-*", True)]
+    broker.set_config("throttle:llm:charge", None)
+    broker.clock.advance(100)
+    assert tenants_of(broker) == {"llm": 1}
+
+
+def test_a_message_above_the_burst_goes_and_leaves_a_debt_that_is_explained() -> None:
+    """A message that costs more than the burst waits for a full bucket, not for ever; the next one pays for it."""
+    broker = broker_with()
+    broker.set_throttle("llm", rate=10, burst=10, charge="cost")
+    broker.enqueue_many("q", [message(cost=cost, throttles=("llm",)) for cost in (1, 40, 1)])
+    assert len(broker.lease("q", 5)) == 1
+    broker.clock.advance(100)
+    assert [delivery.cost for delivery in broker.lease("q", 5)] == [40]
+    (waiting,) = [view for view in broker.peek("q", 5) if view.status == "waiting"]
+    found = broker.explain("q", waiting.id)
+    assert (found.reason, found.until_ms) == ("throttled", broker.clock.now_ms() + 3_100)
+    assert found.words == "Throttle 'llm' has too few tokens for 3100 ms."
+
+
+@pytest.mark.parametrize("value", ["", "costs", "1"])
+def test_a_charge_is_message_or_cost(value: str) -> None:
+    """Anything else is refused."""
+    broker = broker_with()
+    with pytest.raises(InvalidArgument):
+        broker.set_config("throttle:t:charge", value)

@@ -98,7 +98,7 @@ def test_a_rate_out_of_range_is_refused(rate: float | None, burst: float | None)
 def table(rate: float, burst: float) -> Throttles:
     """Return a table whose provider limits all names that begin with t."""
     throttles = Throttles()
-    throttles.set_provider(lambda name: Limit(rate, burst, "t*") if name.startswith("t") else None, now_ms=0)
+    throttles.set_provider(lambda name: Limit(rate, burst, family="t*") if name.startswith("t") else None, now_ms=0)
     return throttles
 
 

@@ -143,13 +143,26 @@ def throttle_views(schedule: Schedule, now_ms: int) -> list[ThrottleView]:
     for name, limit in schedule.throttle_patterns():
         counts = made.get(name)
         tokens, buckets = (0, 0) if counts is None else (counts.tokens, counts.buckets)
-        burst = burst_of(limit.rate, limit.burst)
-        patterns.append(ThrottleView(name=name, rate=limit.rate, burst=burst, tokens=tokens, buckets=buckets))
+        view = ThrottleView(
+            name=name,
+            rate=limit.rate,
+            burst=burst_of(limit.rate, limit.burst),
+            tokens=tokens,
+            buckets=buckets,
+            charges_cost=limit.charges_cost,
+        )
+        patterns.append(view)
     return named + patterns
 
 
 def _throttle_view(bucket: Bucket, now_ms: int) -> ThrottleView:
-    return ThrottleView(name=bucket.name, rate=bucket.rate, burst=bucket.burst, tokens=bucket.tokens(now_ms))
+    return ThrottleView(
+        name=bucket.name,
+        rate=bucket.rate,
+        burst=bucket.burst,
+        tokens=bucket.tokens(now_ms),
+        charges_cost=bucket.charges_cost,
+    )
 
 
 def consumer_views(ledger: Ledger, schedule: Schedule, queue: str) -> list[ConsumerView]:

@@ -19,7 +19,7 @@ from fairlane.core.throttling import THROTTLE_WEIGHT_PREFIX
 from fairlane.errors import InvalidArgument
 from fairlane.journal.records import AnyRecord, ConfigSet
 from fairlane.model import limits
-from fairlane.verbs.config import SetConfig
+from fairlane.verbs.config import CHARGES, SetConfig
 from fairlane.verbs.keys import EVERY
 from fairlane.verbs.verb import Done
 
@@ -105,12 +105,14 @@ def value_fault(key: str, value: object) -> str | None:
 def _throttle_fault(key: str, value: str) -> str | None:
     name, _, setting = key[len(THROTTLE_PREFIX) :].rpartition(":")
     if not name or setting not in THROTTLE_SETTINGS:
-        return f"A throttle is set by throttle:NAME:rate and throttle:NAME:burst, not {key!r}."
+        return f"A throttle is set by throttle:NAME:rate, throttle:NAME:burst and throttle:NAME:charge, not {key!r}."
     if EVERY in name:
         fault = pattern_fault("The pattern of a throttle", name, most=limits.THROTTLE_NAME_LENGTH_MAX)
         if fault is not None:
             return fault
-    return _rate_fault(key, value, setting)
+    if setting != "charge":
+        return _rate_fault(key, value, setting)
+    return None if value in CHARGES else f"{key} is {' or '.join(CHARGES)}, not {value!r:.60}."
 
 
 def _rate_fault(key: str, value: str, setting: str) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Final
 
+from fairlane.core.config_patterns import THROTTLE_SETTINGS
 from fairlane.errors import CandidateInvalid
 from fairlane.model.partitions import queue_of
 from fairlane.model.policy import QueuePolicy
@@ -85,7 +86,7 @@ def setting_of(setting: str, value: str, queues: Sequence[str]) -> Scenario:
     told = None if value == "none" else value
     if kind in ("weight", "cap") and subject:
         return Scenario(name=name, config={f"{kind}:{queue_of(queue)}:{subject}": told for queue in queues})
-    if kind in ("rate", "burst") and subject:
+    if kind in THROTTLE_SETTINGS and subject:
         return Scenario(name=name, config={f"throttle:{subject}:{kind}": told})
     if kind == "pause" and subject:
         return Scenario(name=name, paused={queue: {subject: _truth(name, value)} for queue in queues})
@@ -97,8 +98,8 @@ def setting_of(setting: str, value: str, queues: Sequence[str]) -> Scenario:
         return Scenario(name=name, fields={queue: {"strict_priority": _truth(name, value)} for queue in queues})
     if setting == "consumers" or kind in ("arrivals", "service"):
         return Scenario(name=name, load=dict.fromkeys(queues, _load(name, kind, subject, value)))
-    known = "weight:KEY, cap:KEY, rate:THROTTLE, burst:THROTTLE, key_cap, key_rate, key_burst, quantum, "
-    known += "strict_priority and pause:KEY"
+    known = "weight:KEY, cap:KEY, rate:THROTTLE, burst:THROTTLE, charge:THROTTLE, key_cap, key_rate, key_burst, "
+    known += "quantum, strict_priority and pause:KEY"
     loads = "consumers, arrivals, arrivals:KEY, service and service:KEY"
     raise CandidateInvalid(f"Unknown setting {setting!r:.100}. Settings: {known}. Loads: {loads}.")
 

@@ -159,15 +159,24 @@ class AdminVerbs(Verbs):
         request = config.SetConfig(values=dict(values), owner=owner, reason=reason, expire_after_ms=expire_after_ms)
         self.call(request, by=by)
 
-    def set_throttle(self, name: str, *, rate: float | None, burst: float | None = None, by: str | None = None) -> None:
+    def set_throttle(
+        self,
+        name: str,
+        *,
+        rate: float | None,
+        burst: float | None = None,
+        charge: config.Charge = "message",
+        by: str | None = None,
+    ) -> None:
         """Set a throttle in one commit: tokens per second, and the most it saves up. Without a rate it is removed.
 
-        A new throttle begins full. Without a burst it saves up one second's worth, at least 1.
+        A new throttle begins full. Without a burst it saves up one second's worth, at least 1. With the charge ``cost``
+        a message takes as many tokens as it costs, and not one.
 
         Raises:
             InvalidArgument: nothing was changed.
         """
-        self.call(config.SetConfig(values=throttle_values(name, rate, burst)), by=by)
+        self.call(config.SetConfig(values=throttle_values(name, rate, burst, charge)), by=by)
 
     def get_config(self, key: str) -> str | None:
         """Return a config value, or None if it is not set."""

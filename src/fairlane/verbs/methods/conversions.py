@@ -10,6 +10,7 @@ import msgspec
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import MessageTerms, NewMessage, Receipt
 from fairlane.model.policy import QueuePolicy, policy_from
+from fairlane.verbs.config import BY_MESSAGE
 from fairlane.verbs.errors import error_of
 from fairlane.verbs.messages import EnqueueResult, Result
 
@@ -155,7 +156,7 @@ def fields_of(policy: QueuePolicy | Mapping[str, object] | None) -> dict[str, An
     return dict(policy or {})
 
 
-def throttle_values(name: str, rate: float | None, burst: float | None) -> dict[str, str | None]:
+def throttle_values(name: str, rate: float | None, burst: float | None, charge: str) -> dict[str, str | None]:
     """Return the config values that set a throttle, or without a rate remove it.
 
     Raises:
@@ -165,5 +166,6 @@ def throttle_values(name: str, rate: float | None, burst: float | None) -> dict[
         raise InvalidArgument(f"The name of a throttle is a text, not {type(name).__name__}.")
     return {
         f"throttle:{name}:burst": None if burst is None or rate is None else repr(burst),
+        f"throttle:{name}:charge": None if charge == BY_MESSAGE or rate is None else charge,
         f"throttle:{name}:rate": None if rate is None else repr(rate),
     }
