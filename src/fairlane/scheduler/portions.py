@@ -146,6 +146,8 @@ class Portion:
         if division is not None and self in division.members:
             division.reweigh(self, weight)
         self.weight = weight
+        if division is not None:
+            division.parts_changed()
 
     def share(self) -> float | None:
         """Return which part of the throttle the kernel gets; None while no other has items for it."""
@@ -189,7 +191,18 @@ class Division:
         self.weight += portion.weight
         portion.tag = max(portion.tag, self.clock)
         self._list(portion)
-        self.deal()
+        self._settle_parts()
+
+    def _settle_parts(self) -> None:
+        """Deal after parts have become smaller.
+
+        Members that hold more than their parts may keep it, as long as one token is enough for each of the others. An
+        item that costs more than that would wait for ever if they have no consumers, so all is dealt again.
+        """
+        if self._bucket.charges_cost:
+            self.restart()
+        else:
+            self.deal()
 
     def leave(self, portion: Portion) -> None:
         """Remove a member, and give what it holds to the others."""
@@ -222,6 +235,11 @@ class Division:
         self.weight += weight - portion.weight
         if portion.listed is not None:
             self._list(portion)
+
+    def parts_changed(self) -> None:
+        """Deal by the weights that members have now."""
+        if self._bucket.charges_cost:
+            self.restart()
 
     def take(self, portion: Portion, count: int) -> None:
         """Record that a member has taken tokens: those dealt to it, then free ones."""

@@ -107,3 +107,15 @@ def test_a_throttle_that_is_removed_holds_nothing_back() -> None:
     kernel.take(100, 0)
     assert len(kernel) == 0
     assert kernel.next_event_at() is None
+
+
+def test_a_kernel_that_joins_gets_its_part_of_a_bucket_that_others_fill() -> None:
+    """Kernels without consumers hold their parts, and no more, so a message of a third one never waits for ever."""
+    throttles = Throttles()
+    throttles.set("t", rate=10, burst=10, charges_cost=True, now_ms=0)
+    kernels: list[Kernel[Item]] = [Kernel(quantum=1_000, throttles=throttles, name=name) for name in "abc"]
+    for kernel in kernels[:2]:
+        offer(kernel, "k", 5, cost=2, throttles=["t"])
+    kernels[0].take(0, 1_000)
+    offer(kernels[2], "k", 2, 1_000, cost=8, throttles=["t"])
+    assert [item.cost for item in kernels[2].take(1, 1_000)] == [8]
