@@ -28,6 +28,7 @@ Config keys:
   throttle_weight:QUEUE:NAME  weight of a queue in a throttle that queues share
   weight:QUEUE:KEY            weight of a fairness key
   cap:QUEUE:KEY               most messages of a fairness key in flight
+  floor:QUEUE:KEY             messages of a fairness key in flight even if in_flight_max is reached
   rate:QUEUE:KEY              most messages of a fairness key per second
   burst:QUEUE:KEY             most messages of a fairness key at once after a rest
   queue:QUEUE:NAME            value that the hooks of a queue read

@@ -1,8 +1,8 @@
-"""Weights, caps and rates of the keys of one queue.
+"""Weights, caps, floors and rates of the keys of one queue.
 
 For each of them the first that has a value counts: config for this key, the queue's policy for this key, patterns in
 config (the most specific one first), what messages say, and last the queue's policy for every tenant (``key_cap``,
-``key_rate`` and ``key_burst``). So names go before patterns, and operators before messages.
+``key_floor``, ``key_rate`` and ``key_burst``). So names go before patterns, and operators before messages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class KeyPolicies:
         self._name = queue_of(queue.name)
         self._config = config
         self._patterns = patterns
-        self._known: dict[tuple[int, int | None, float | None, float | None], KeyPolicy] = {}
+        self._known: dict[tuple[int, int | None, int, float | None, float | None], KeyPolicy] = {}
         self.told: dict[Key, tuple[int, int | None]] = {}
 
     def learn(self, messages: Iterable[ScheduledItem]) -> list[Key]:
@@ -67,16 +67,17 @@ class KeyPolicies:
             cap = policy.key_cap
         weight = int(self._setting("weight", key, policy.weights, weight))
         cap = _whole(self._setting("cap", key, policy.caps, cap))
+        floor = int(self._setting("floor", key, {}, policy.key_floor)) if is_tenant else 0
         rate = _number(self._setting("rate", key, {}, policy.key_rate if is_tenant else None))
         burst = None
         if rate is not None:
             burst = _number(self._setting("burst", key, {}, policy.key_burst if is_tenant else None))
-        if weight == 1 and cap is None and rate is None:
+        if weight == 1 and cap is None and rate is None and not floor:
             return None
-        found = (weight, cap, rate, burst)
+        found = (weight, cap, floor, rate, burst)
         known = self._known.get(found)
         if known is None:
-            known = self._known[found] = KeyPolicy(weight=weight, cap=cap, rate=rate, burst=burst)
+            known = self._known[found] = KeyPolicy(weight=weight, cap=cap, floor=floor, rate=rate, burst=burst)
         return known
 
     def _setting(self, setting: str, key: Key, named: Mapping[str, T], otherwise: T) -> str | T:

@@ -181,6 +181,7 @@ def _kernel(queue: Queue, throttles: Throttles, policies: KeyPolicies) -> Kernel
         name=queue.name,
     )
     kernel.set_policy_provider(policies.of)
+    kernel.set_in_use_max(policy.in_flight_max)
     for key in queue.paused_keys:
         kernel.pause(key)
     return kernel
@@ -281,6 +282,7 @@ class QueueSchedules(Generic[I]):
         if known is None or not known.is_made_for(queue):  # a kernel's quantum and strictness can't be changed
             return self._build(queue, now_ms)
         known.kernel.set_policy_provider(known.policies.of, now_ms)
+        known.kernel.set_in_use_max(queue.policy.in_flight_max)
         return known
 
     def _pause(self, record: QueuePaused) -> QueueSchedule[I]:

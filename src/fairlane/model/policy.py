@@ -56,6 +56,8 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         waiting_bytes_max: the limit on their payload bytes in total.
         key_waiting_max: the limit on messages of one fairness key in the queue.
         key_waiting_bytes_max: the limit on the payload bytes of one fairness key.
+        in_flight_max: how many messages may be leased at once in all; a tenant below its floor may exceed it.
+        key_floor: how many messages of each tenant may be leased at once even if ``in_flight_max`` is reached.
         key_cap: how many messages of each tenant, that is of each top-level fairness key, may be leased at once.
         key_rate: how many messages of each tenant may be leased in a second.
         key_burst: how many messages of each tenant may be leased at once after a rest; by default those of one second.
@@ -111,6 +113,8 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     key_cap: int | None = None
     key_rate: float | None = None
     key_burst: float | None = None
+    in_flight_max: int | None = None
+    key_floor: int = 0
 
     def fault(self) -> str | None:
         """Return the first fault of the policy, or None."""
@@ -155,7 +159,10 @@ def _faults(policy: QueuePolicy) -> Iterator[str]:
         yield from _range_fault(policy, name, least=least, most=TIMESPAN_MS_MAX)
     for name in ("waiting_max", "waiting_bytes_max", "key_waiting_max", "key_waiting_bytes_max"):
         yield from _range_fault(policy, name, least=1, most=_COUNT_MAX)
-    yield from _range_fault(policy, "key_cap", least=0, most=CAP_MAX)
+    for name in ("key_cap", "in_flight_max", "key_floor"):
+        yield from _range_fault(policy, name, least=0, most=CAP_MAX)
+    if policy.key_floor and policy.in_flight_max is None:
+        yield f"key_floor {policy.key_floor} needs a limit to be a floor under. Set in_flight_max as well."
     yield from _rate_faults(policy)
     yield from _range_fault(policy, "quantum", least=1, most=1_000_000)
     yield from _range_fault(policy, "max_attempts", least=0, most=BATCH_MAX)

@@ -28,6 +28,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
         throttled_until_ms: when that throttle has a token again; None for never.
         rate: how many of its messages may be leased in a second; None for no limit.
         burst: how many of them may be leased at once after a rest.
+        floor: how many of them may be leased at once even if the queue's ``in_flight_max`` is reached.
     """
 
     key: Key
@@ -43,6 +44,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     throttled_until_ms: int | None = None
     rate: float | None = None
     burst: float | None = None
+    floor: int = 0
 
 
 class StreamView(msgspec.Struct, frozen=True, kw_only=True):

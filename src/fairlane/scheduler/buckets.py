@@ -5,7 +5,7 @@ that a change of the rate acts on waiting work at once. Kernels take tokens thro
 explains how they divide a bucket that several of them use.
 
 A throttle is set by its name, or a *provider* knows its limit when items first name it. Throttles of a provider, and
-the buckets of keys with a rate, are made when they are needed and forgotten when they are not; see ``key_rates``.
+the buckets of keys with a rate, are made when they are needed and forgotten when they are not; see ``key_limits``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from weakref import ref
 
 from fairlane.scheduler.item import Key, path_of
-from fairlane.scheduler.key_rates import IdleBuckets
+from fairlane.scheduler.key_limits import IdleBuckets
 from fairlane.scheduler.portions import Portion
 from fairlane.scheduler.token_bucket import Bucket, Limit, LimitProvider, burst_of, require_limit
 

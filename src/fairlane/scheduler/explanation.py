@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fairlane.scheduler.item import Item, Key
-from fairlane.scheduler.key_rates import NEVER_MS
+from fairlane.scheduler.key_limits import NEVER_MS
 from fairlane.scheduler.token_bucket import Bucket
 from fairlane.scheduler.tree import KeyNode
 
@@ -61,6 +61,8 @@ class Explanation:
                 shared = "" if self.share is None else f" Other queues share it; this one gets {self.share:.0%} of it."
                 return f"Throttle {self.throttle!r} has {lack}{wait or ', and will never get more'}.{shared}"
             case WaitReason.CAPPED:
+                if self.key is None:
+                    return "As many messages are in flight as may be in all, and its key has its floor."
                 return f"Key {self.key!r} has reached its cap on items in use."
             case WaitReason.PAUSED:
                 return f"Key {self.key!r} is paused."
@@ -72,7 +74,7 @@ class Explanation:
                 return "Not waiting here: never offered, or already handed out, cancelled, dropped or expired."
 
 
-def explain(item: Item, now_ms: int, *, is_due: bool, leaf: KeyNode | None) -> Explanation:
+def explain(item: Item, now_ms: int, *, is_due: bool, leaf: KeyNode | None, is_full: bool) -> Explanation:
     """Return why an item of a leaf waits."""
     lane = item.lane
     if lane is None or leaf is None:
@@ -86,8 +88,11 @@ def explain(item: Item, now_ms: int, *, is_due: bool, leaf: KeyNode | None) -> E
         if node.cap is not None and node.in_use >= node.cap:
             return Explanation(reason=WaitReason.CAPPED, key=node.key)
         node = node.parent
+    if is_full:
+        return Explanation(reason=WaitReason.CAPPED)
     cost = item.cost if lane.head is None else lane.head.cost
-    shut = [(rate.bucket, rate.bucket.token_at(now_ms), None) for rate in leaf.rates()]
+    shut: list[tuple[Bucket, int | None, float | None]] = []
+    shut += [(rate.bucket, rate.bucket.token_at(now_ms), None) for rate in leaf.rates()]
     shut += [(portion.bucket, portion.token_at(now_ms, cost), portion.share()) for portion in lane.portions]
     shut = [each for each in shut if each[1] != now_ms]
     if shut:

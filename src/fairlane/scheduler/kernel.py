@@ -229,12 +229,15 @@ class Kernel(Generic[I]):
         self._move_to(now_ms)
         self._holdups.clear()
         out: list[Item] = []
+        is_limited = self._keys.capacity.most is not None
+        if is_limited:
+            self._keys.admit(count)
         for root in self._keys.roots:
             self._serve(root, out, count)
         # A lane that was woken for a token may not have used it (another throttle is empty, its key is at its cap).
         # Offer such tokens to the other lanes until no lane wakes, so that a short answer means that really nothing can
         # go.
-        while len(out) < count and self._parking.open_stocked(self.now_ms):
+        while len(out) < count and (self._parking.open_stocked(self.now_ms) or (is_limited and self._keys.admit())):
             for root in self._keys.roots:
                 self._serve(root, out, count)
         self._waiting -= len(out)
@@ -328,6 +331,7 @@ class Kernel(Generic[I]):
         while node.parent is not None:
             self._keys.use(node, count)
             node = node.parent
+        self._keys.capacity.in_use += count
         self._keys.note_idle(leaf)
 
     def settle(self, key: Key, difference: int, priority: Priority = Priority.NORMAL) -> None:
@@ -381,6 +385,19 @@ class Kernel(Generic[I]):
         self._keys.refresh_policy(key)
         self._parking.open_stocked(self.now_ms)
 
+    def set_in_use_max(self, most: int | None) -> None:
+        """Limit how many items may be in use in all; None for no limit. A key below its floor may exceed it.
+
+        Raises:
+            ValueError: the limit is negative, or the kernel does not count use.
+        """
+        if most is not None:
+            require_whole("in_use_max", most, least=0)
+            if not self._counts_use:
+                raise ValueError("in_use_max needs counts_use=True, which counts items from hand-out to release.")
+        self._keys.set_in_use_max(most)
+        self._parking.open_stocked(self.now_ms)
+
     def pause(self, key: Key) -> None:
         """Stop handing out items of a key, and of the keys below it, until it is resumed. Offers are still accepted."""
         self._keys.set_paused(key, is_paused=True)
@@ -423,6 +440,9 @@ class Kernel(Generic[I]):
 
     def has_ready(self) -> bool:
         """Return whether a ``take`` is likely to find an item; it may still turn out to be throttled."""
+        capacity = self._keys.capacity
+        if capacity.most is not None and capacity.has_room():
+            return True
         return bool(self._parking.stocked) or any(
             root.ring is not None and root.ring.ready for root in self._keys.roots
         )
@@ -465,7 +485,9 @@ class Kernel(Generic[I]):
             return Explanation(reason=WaitReason.NOT_WAITING)
         if not item.is_waiting:
             return Explanation(reason=WaitReason.EXPIRED)
-        return explain(item, self.now_ms, is_due=item.lane is not self._not_due, leaf=self._leaf(item.key))
+        leaf = self._leaf(item.key)
+        is_full = leaf is not None and self._keys.capacity.allowance(leaf.outermost()) == 0
+        return explain(item, self.now_ms, is_due=item.lane is not self._not_due, leaf=leaf, is_full=is_full)
 
     # ---------------------------------------------------------------------------------------------------- inside
 

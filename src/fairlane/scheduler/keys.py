@@ -27,7 +27,7 @@ from fairlane.scheduler.buckets import Throttles, rate_family
 from fairlane.scheduler.gates import WaitQueue
 from fairlane.scheduler.holdups import StopWatch
 from fairlane.scheduler.item import Item, Key, Priority, canonical_key, path_of
-from fairlane.scheduler.key_rates import KeyRate
+from fairlane.scheduler.key_limits import InUseLimit, KeyRate
 from fairlane.scheduler.lanes import Lane
 from fairlane.scheduler.policy import KeyPolicy
 from fairlane.scheduler.portions import Portion
@@ -51,6 +51,7 @@ class Keys:
         now_ms: the present instant, as passed to the kernel.
         has_clocks: whether any lane has ever been parked or any key at its cap, so that stopwatches exist.
         has_rates: whether any key has ever had a rate.
+        capacity: how many items may be in use in all, and the keys that wait because there are as many.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Keys:
         self.now_ms = 0
         self.has_clocks = False
         self.has_rates = False
+        self.capacity = InUseLimit()
         self._idle_keys_max = idle_keys_max
 
     def band(self, priority: Priority) -> int:
@@ -242,7 +244,7 @@ class Keys:
         # The walk goes on to the root even where readiness did not change: a sleeping node must work out its rounds
         # again if its next item, share or deficit changed, at every level.
         while parent is not None and parent.ring is not None:
-            if node.cap is not None or node.capped is not None:
+            if node.cap is not None or node.capped is not None or node.is_crowded:
                 self._note_cap(node)
             ready = node.can_serve()
             if ready == node.is_ready:
@@ -258,7 +260,7 @@ class Keys:
             node, parent = parent, parent.parent
 
     def _note_cap(self, node: KeyNode) -> None:
-        is_capped = node.cap is not None and node.in_use >= node.cap
+        is_capped = node.is_crowded or (node.cap is not None and node.in_use >= node.cap)
         if node.capped is None and is_capped:
             node.capped = StopWatch()
             self.has_clocks = True
@@ -296,6 +298,8 @@ class Keys:
     def release(self, key: Key, count: int) -> bool:
         """Count items of a key as no longer in use. Return False, with nothing changed, if fewer are in use."""
         leaf = None if self._is_strict or type(key) not in _HASHABLE else self.leaves[0].get(key)
+        if self.capacity.most is not None:
+            return self._release_capacity(path_of(canonical_key(key)), count)
         if leaf is None:
             return self._release_path(path_of(canonical_key(key)), count)
         node = leaf if leaf.name is not None else leaf.parent
@@ -321,6 +325,40 @@ class Keys:
         for depth in range(len(path), 0, -1):
             for node in self.find(path[:depth]):
                 self._release_node(node, count)
+        return True
+
+    def set_in_use_max(self, most: int | None) -> None:
+        """Limit how many items may be in use in all, or with None no longer."""
+        in_use = {node.key: node.in_use for root in self.roots for node in _children(root).values()}
+        self.capacity.set(most, sum(in_use.values()))
+        for node in self.nodes():
+            node.is_crowded = False
+            self.refresh(node)
+
+    def crowd_out(self, leaf: KeyNode) -> bool:
+        """Hold the outermost key of a leaf back if no more items of it may be in use. Return whether that is so."""
+        node = leaf.outermost()
+        if self.capacity.allowance(node) > 0:
+            return False
+        self.capacity.wait(node)
+        self.refresh(node)
+        return True
+
+    def admit(self, count: int = 1) -> bool:
+        """Bring back keys that were crowded out, if more items may be in use now. Return whether there were any."""
+        admitted = self.capacity.admit(count)
+        for node in admitted:
+            self.refresh(node)
+        return bool(admitted)
+
+    def _release_capacity(self, path: tuple[str, ...], count: int) -> bool:
+        if not self._release_path(path, count):
+            return False
+        self.capacity.in_use -= count
+        for node in self.find(path[:1]):
+            if node.is_crowded and node.in_use < node.floor:
+                node.is_crowded = False
+                self.refresh(node)
         return True
 
     def _release_node(self, node: KeyNode, count: int) -> None:
@@ -424,6 +462,7 @@ class Keys:
         group.waiting, group.delayed, group.in_use = leaf.waiting, leaf.delayed, leaf.in_use
         group.is_paused = leaf.is_paused
         group.capped, leaf.capped = leaf.capped, None
+        self.capacity.replace(leaf, group)
         group.rate, leaf.rate = leaf.rate, None
         if group.rate is not None:
             group.rate.node = group
@@ -469,6 +508,8 @@ class Keys:
             node.deficit = min(node.deficit, share)
         node.share = share
         node.cap = policy.cap
+        node.floor = policy.floor
+        node.is_crowded = False  # until its turn shows otherwise
         if policy.rate is not None or node.rate is not None:
             self._set_rate(node, policy)
         node.backpressure = policy.backpressure
@@ -499,7 +540,7 @@ class Keys:
         """Decide whether a node may take the fast paths through ``offer_many`` and ``take``."""
         is_flat = node.ring is None and node.parent is not None and node.parent.parent is None
         is_unlimited = node.waiting_max is None and self.key_waiting_max is None
-        is_free = node.cap is None and node.rate is None
+        is_free = node.cap is None and node.rate is None and self.capacity.most is None
         node.is_simple = is_flat and is_unlimited and is_free and node.capped is None
         node.is_plain = is_flat and node.is_ready and is_free and not self._has_twins_to_tell and node.has_one_lane()
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from fairlane.scheduler.gates import Gate
 from fairlane.scheduler.holdups import StopWatch
-from fairlane.scheduler.key_rates import NEVER_MS, KeyRate
+from fairlane.scheduler.key_limits import NEVER_MS, KeyRate
 from fairlane.scheduler.keys import Keys
 from fairlane.scheduler.lanes import Lane
 from fairlane.scheduler.portions import TOKEN, Portion
@@ -58,6 +58,9 @@ class Parking:
 
         Return None if there is none, or if the leaf or a key above it has used up its rate, which shuts that key.
         """
+        if self._keys.capacity.most is not None and self._keys.crowd_out(leaf):
+            self._keys.has_clocks = True
+            return None
         if self._keys.has_rates:
             for rate in leaf.rates():
                 if not rate.bucket.has_token(now_ms):

@@ -34,6 +34,7 @@ class KeyPolicy:
         weight: its share relative to its siblings, an integer of at least 1.
         quantum: the deficit that one turn adds at weight 1; None for the kernel's.
         cap: how many of its items may be in use at once; None for no limit.
+        floor: how many of its items may be in use even if the kernel's ``in_use_max`` is reached. Outermost keys only.
         rate: how many of its items may go in a second; None for no limit.
         burst: how many may go at once after a rest; None for those of one second, at least 1.
         waiting_max: how many of its items may wait; None for the kernel's ``key_waiting_max``.
@@ -43,6 +44,7 @@ class KeyPolicy:
     weight: int = 1
     quantum: int | None = None
     cap: int | None = None
+    floor: int = 0
     rate: float | None = None
     burst: float | None = None
     waiting_max: int | None = None
@@ -55,6 +57,7 @@ class KeyPolicy:
                 require_whole(name, getattr(self, name), least=1)
         if self.cap is not None:
             require_whole("cap", self.cap, least=0)
+        require_whole("floor", self.floor, least=0)
         if self.rate is not None or self.burst is not None:
             if self.rate is None:
                 raise ValueError(f"A burst of {self.burst!r} needs a rate. Set rate as well.")

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 from fairlane.scheduler.item import Key
-from fairlane.scheduler.key_rates import NEVER_MS
+from fairlane.scheduler.key_limits import NEVER_MS
 from fairlane.scheduler.portions import TOKEN, Division, Portion
 
 _RATE_LEAST = 0.000001

@@ -42,7 +42,7 @@ from fairlane.scheduler.timers import Timers
 if TYPE_CHECKING:
     from fairlane.scheduler.gates import Gate, WaitQueue
     from fairlane.scheduler.holdups import StopWatch
-    from fairlane.scheduler.key_rates import KeyRate
+    from fairlane.scheduler.key_limits import KeyRate
     from fairlane.scheduler.policy import Backpressure
 
 
@@ -84,6 +84,8 @@ class KeyNode(_Account):
         in_use: items handed out and not released, if the kernel counts them.
         capped: the stopwatch that runs while it is at its cap; None if it never was.
         rate: its rate; None for none.
+        floor: how many of its items may be in use even if no more may be in all.
+        is_crowded: whether it waits for others to release items, because no more may be in use in all.
     """
 
     __slots__ = (
@@ -93,6 +95,8 @@ class KeyNode(_Account):
         "choices",
         "delayed",
         "extra",
+        "floor",
+        "is_crowded",
         "is_forgettable",
         "is_idle",
         "is_open",
@@ -124,8 +128,9 @@ class KeyNode(_Account):
         self.share = 1
         self.deficit = 0
         self.is_ready = self.is_simple = self.is_plain = self.is_open = self.is_paused = False
-        self.is_queued = self.is_resuming = self.is_forgettable = False
+        self.is_queued = self.is_resuming = self.is_forgettable = self.is_crowded = False
         self.is_idle = True
+        self.floor = 0
         self.turns = self.round = self.slept_round = self.wake_round = 0
         self.waiting = self.delayed = self.in_use = 0
         self.cap: int | None = None
@@ -205,6 +210,13 @@ class KeyNode(_Account):
             self.waits = {}
         self.waits[gate] = queue
 
+    def outermost(self) -> KeyNode:
+        """Return the outermost key that it belongs to."""
+        node = self
+        while node.parent is not None and node.parent.parent is not None:
+            node = node.parent
+        return node
+
     def root(self) -> KeyNode:
         """Return the root of its tree."""
         node = self
@@ -213,8 +225,8 @@ class KeyNode(_Account):
         return node
 
     def is_blocked(self) -> bool:
-        """Return whether it is held back as a whole: paused, at its cap, or shut because its rate is used up."""
-        if self.is_paused or (self.cap is not None and self.in_use >= self.cap):
+        """Return whether it is held back as a whole: paused, at its cap, crowded out, or shut by its rate."""
+        if self.is_paused or self.is_crowded or (self.cap is not None and self.in_use >= self.cap):
             return True
         return self.rate is not None and self.rate.shut_ms is not None
 

@@ -131,6 +131,8 @@ def serve_next(
         leaf.parent.ring.end_turn(leaf, head.cost)  # the most common outcome of _means, without the call
         return True
     credit, count_max = _means(leaf, head.cost, count - len(out))
+    if keys.capacity.most is not None:
+        count_max = min(count_max, keys.capacity.allowance(leaf.outermost()))
     if not count_max:
         return True
     if leaf.extra is not None:
@@ -199,6 +201,7 @@ def _hand_out(lane: Lane, out: list[Item], count_max: int, credit: int) -> tuple
 
 
 def _charge(leaf: KeyNode, served: int, spent: int, keys: Keys, *, counts_use: bool) -> None:
+    keys.capacity.in_use += served
     node = leaf
     while (parent := node.parent) is not None:
         node.deficit -= spent

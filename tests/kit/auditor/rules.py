@@ -135,7 +135,18 @@ class Rules:
             return told if otherwise is None else min(told, otherwise)
         return None if otherwise is None else max(told, otherwise)
 
+    def _is_crowded(self, book: QueueBook, entry: Entry) -> bool:
+        """Return whether as many messages are leased as may be in all, and its tenant has its floor."""
+        most, tenant = book.policy.in_flight_max, entry.path[0]
+        if most is None:
+            return False
+        said = self._books.config.get(f"floor:{book.name}:{tenant}")
+        floor = book.policy.key_floor if said is None else int(said)
+        return book.in_use[entry.path[:1]] >= floor and sum(bool(each.token) for each in book.entries.values()) >= most
+
     def _is_capped(self, book: QueueBook, entry: Entry, *, if_told: bool) -> bool:
+        if self._is_crowded(book, entry):
+            return True
         for path in prefixes(entry.path):
             cap = self._cap(book, path, if_told=if_told)
             if cap is not None and book.in_use[path] >= cap:

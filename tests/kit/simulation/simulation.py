@@ -194,7 +194,14 @@ class Simulation(SimulatedProcess):
                 policy = self.workload.policy(before=book.policy)
                 while policy.caps or policy.deadline_ms is not None:
                     policy = self.workload.policy(before=book.policy)
-                policy = msgspec.structs.replace(policy, key_cap=None, key_rate=None, key_burst=None)
+                unlimited = {
+                    "key_cap": None,
+                    "key_rate": None,
+                    "key_burst": None,
+                    "in_flight_max": None,
+                    "key_floor": 0,
+                }
+                policy = msgspec.structs.replace(policy, **unlimited)
                 self._do(UpdateQueue(queue=book.name, policy=fields_of(policy)))
         for _ in range(len(self.clients.consumers)):
             self.clients.detach()

@@ -100,6 +100,7 @@ class Workload:
             on_failure=self.one_of(None, None, ON_FAILURE),
             key_cap=self.one_of(None, None, None, 1, 3),
             **self.one_of({}, {}, {"key_rate": 2.0, "key_burst": 3.0}),
+            **self.one_of({}, {}, {"in_flight_max": chance.randint(0, 6), "key_floor": chance.randint(0, 2)}),
         )
         return msgspec.structs.replace(policy, **self._limits()) if self.happens(0.5) else policy
 
@@ -185,6 +186,7 @@ class Workload:
             (f"throttle:{bucket}:rate", ("0", "0.5", "2", "10", "100", None)),
             (f"throttle:{bucket}:rate", ("0.2", "1", "5", None)),
             (f"throttle:{bucket}:burst", ("1", "3", "20", None)),
+            (f"floor:{queue}:{tenant}", ("0", "1", "3", None)),
             (f"throttle:{bucket}:charge", ("cost", "cost", "message", None)),
             (f"weight:{queue}:{self.one_of(tenant, tenant + '/app')}", ("1", "3", "10", None)),
             (f"cap:{queue}:{self.one_of('*', tenant, tenant + '/app', tenant + '/app/ios')}", ("0", "1", "2", None)),

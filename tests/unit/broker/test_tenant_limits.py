@@ -259,3 +259,67 @@ def test_a_charge_is_message_or_cost(value: str) -> None:
     broker = broker_with()
     with pytest.raises(InvalidArgument):
         broker.set_config("throttle:t:charge", value)
+
+
+# ---------------------------------------------------------------------------------------------------------- floors
+
+
+def test_a_floor_holds_although_another_tenant_uses_the_rest() -> None:
+    """A loud tenant gets all the queue may have in flight; a quiet one still gets its floor, and no more."""
+    broker = broker_with({"in_flight_max": 10, "key_floor": 2, "key_cap": 9})
+    fill(broker, "loud", count=30)
+    assert tenants_of(broker) == {"loud": 9}
+    fill(broker, "quiet", "other", count=30)
+    first = broker.lease("q", 100)
+    assert Counter(delivery.fairness_key for delivery in first) == {"quiet": 2, "other": 2}
+    broker.ack_many("q", first[:1])
+    assert len(broker.lease("q", 100)) == 1
+    assert tenants_of(broker) == {}
+
+
+def test_a_message_beyond_floor_and_limit_is_explained() -> None:
+    """The reason is capped, without a key, and the words say which limit it is."""
+    broker = broker_with({"in_flight_max": 1, "key_floor": 1})
+    fill(broker, "a", "b", count=2)
+    assert tenants_of(broker) == {"a": 1, "b": 1}
+    (waiting,) = [view for view in broker.peek("q", 5) if view.status == "waiting" and view.fairness_key == "a"]
+    found = broker.explain("q", waiting.id)
+    assert (found.reason, found.key) == ("capped", None)
+    assert found.words == "As many messages are in flight as may be in all, and its key has its floor."
+
+
+def test_floors_and_limits_change_live_and_survive() -> None:
+    """Config sets the floor of a tenant or of a pattern; policy and config act at once, and after a reopen."""
+    broker = broker_with({"in_flight_max": 2})
+    fill(broker, "vip-1", "vip-2", "other", count=10)
+    assert sum(tenants_of(broker).values()) == 2
+    broker.set_config_many({"floor:q:vip-*": "2", "floor:q:vip-2": "3"})
+    broker.reopen()
+    assert broker.inspect("q").leased == 2
+    leased = tenants_of(broker)
+    assert leased["other"] == 0
+    assert {view.key: view.leased for view in broker.inspect("q").keys}["vip-2"] == 3
+    broker.update_queue("q", {"in_flight_max": None})
+    assert sum(tenants_of(broker).values()) == 30 - 2 - sum(leased.values())
+
+
+def test_a_waiting_consumer_is_served_when_another_tenant_is_done() -> None:
+    """A long poll at a queue with as many in flight as may be is answered by the next acknowledgement."""
+    broker = broker_with({"in_flight_max": 1})
+    fill(broker, "a", "b", count=2)
+    (held,) = broker.lease("q", 5)
+    poll = start_lease(broker)
+    assert not poll.done()
+    broker.ack(held)
+    broker.step()
+    assert len(poll.get()) == 1
+
+
+@pytest.mark.parametrize("fields", [{"key_floor": 1}, {"in_flight_max": -1}, {"in_flight_max": 1, "key_floor": -1}])
+def test_a_floor_needs_a_limit(fields: dict[str, int]) -> None:
+    """A floor without a limit on all, and numbers out of range, are refused; so is a floor of a sub-key."""
+    broker = broker_with()
+    with pytest.raises(InvalidArgument):
+        broker.update_queue("q", fields)
+    with pytest.raises(InvalidArgument):
+        broker.set_config("floor:q:a/b", "1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.scheduler import Item, Kernel, KeyPolicy, Limit, Priority, Throttles, WaitReason
-from fairlane.scheduler.key_rates import IDLE_BUCKETS_MAX
+from fairlane.scheduler.key_limits import IDLE_BUCKETS_MAX
 from tests.unit.scheduler.workload import offer
 
 

@@ -126,6 +126,7 @@ def _key_view(engine: Looked, queue: Queue, state: KeyState, now_ms: int) -> Key
         throttled_until_ms=state.until_ms,
         rate=policy.rate if policy is not None else None,
         burst=policy.burst if policy is not None else None,
+        floor=policy.floor if policy is not None else 0,
     )
 
 

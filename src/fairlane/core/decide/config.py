@@ -25,9 +25,11 @@ from fairlane.verbs.verb import Done
 
 WEIGHT_PREFIX = "weight:"
 CAP_PREFIX = "cap:"
+FLOOR_PREFIX = "floor:"
 _WHOLE_SETTINGS = (
     (WEIGHT_PREFIX, 1, limits.WEIGHT_MAX),
     (CAP_PREFIX, 0, limits.CAP_MAX),
+    (FLOOR_PREFIX, 0, limits.CAP_MAX),
     (THROTTLE_WEIGHT_PREFIX, 1, limits.WEIGHT_MAX),
 )
 _RATE_SETTINGS = ("rate:", "burst:")
@@ -137,6 +139,8 @@ def _setting_name_fault(key: str) -> str | None:
             return f"The weight of a queue in a throttle is named {parts[0]}:QUEUE:THROTTLE, not {key!r}."
         return f"A setting of a fairness key is named {parts[0]}:QUEUE:KEY, not {key!r}."
     _, queue, name = parts
+    if key.startswith(FLOOR_PREFIX) and "/" in name:
+        return f"Only a tenant has a floor, that is a top-level fairness key, not {name!r:.100}."
     if EVERY not in queue + name:
         return None
     if is_weight:

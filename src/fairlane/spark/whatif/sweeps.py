@@ -99,12 +99,12 @@ def setting_of(setting: str, value: str, queues: Sequence[str]) -> Scenario:
     if setting == "consumers" or kind in ("arrivals", "service"):
         return Scenario(name=name, load=dict.fromkeys(queues, _load(name, kind, subject, value)))
     known = "weight:KEY, cap:KEY, rate:THROTTLE, burst:THROTTLE, charge:THROTTLE, key_cap, key_rate, key_burst, "
-    known += "quantum, strict_priority and pause:KEY"
+    known += "in_flight_max, key_floor, quantum, strict_priority and pause:KEY"
     loads = "consumers, arrivals, arrivals:KEY, service and service:KEY"
     raise CandidateInvalid(f"Unknown setting {setting!r:.100}. Settings: {known}. Loads: {loads}.")
 
 
-_TENANT_FIELDS = ("key_cap", "key_rate", "key_burst")
+_TENANT_FIELDS = ("key_cap", "key_rate", "key_burst", "in_flight_max", "key_floor")
 _SOME = {"quantum": "1", **dict.fromkeys(_TENANT_FIELDS, "1"), "consumers": "1", "arrivals": "x1", "service": "x1"}
 
 

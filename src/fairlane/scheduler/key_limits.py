@@ -1,7 +1,7 @@
-"""Rates of keys, and the buckets that are made for keys and names when something needs them.
+"""Limits of keys besides their caps: rates, and a limit on items in use in all with floors below it.
 
-Theory of operation
--------------------
+Theory of rates
+---------------
 A key whose policy has a rate has a *rate*: a bucket that every item under the key takes a token of. A key without a
 token is *shut*: it leaves the ring of its parent like a key at its cap, keeps its deficit and its turn, and a timer
 opens it when the next token is there. It is found out lazily, when the turn of the key comes, as lanes are parked.
@@ -13,10 +13,20 @@ them, as when a tenant invents names, those that would be full first are forgott
 forgiven: ``empty_ms`` is the latest instant at which a forgotten bucket of the same family (of the same pattern, or of
 the same queue) was empty, and a bucket that is made later has no more than it would have earned since. So no name ever
 gets more than ``rate * t + burst``, and memory is bounded.
+
+Theory of floors
+----------------
+An outermost key may have more items in use while it has fewer than its *floor*, or while fewer than ``most`` are in use
+in all. So a floor holds whatever others do, and ``most`` may be exceeded by what floors add.
+
+Whether a key may go is found out when its turn comes, as with rates: a key that may not is *crowded out*, and leaves
+the ring. When items are released, the keys that have waited longest try again, as many as there is room for. One whose
+turn was cut short goes first, so that turns keep their length and shares follow weights.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -111,3 +121,56 @@ class IdleBuckets:
     def _remove(self, bucket: Bucket) -> None:
         self.use(bucket)
         self._forget(bucket)
+
+
+class InUseLimit:
+    """The limit of a kernel on items in use.
+
+    Attributes:
+        most: how many items may be in use in all; None for no limit.
+        in_use: how many are, counted only while there is a limit.
+    """
+
+    __slots__ = ("_crowd", "in_use", "most")
+
+    def __init__(self) -> None:
+        self.most: int | None = None
+        self.in_use = 0
+        self._crowd: deque[KeyNode] = deque()
+
+    def set(self, most: int | None, in_use: int) -> None:
+        """Set the limit, with as many items in use as there are now. All keys try again."""
+        self.most, self.in_use = most, in_use
+        self._crowd.clear()
+
+    def allowance(self, node: KeyNode) -> int:
+        """Return how many more items of an outermost key may be in use."""
+        if self.most is None:
+            return 1 << 62
+        return max(self.most - self.in_use, node.floor - node.in_use, 0)
+
+    def wait(self, node: KeyNode) -> None:
+        """Crowd an outermost key out."""
+        node.is_crowded = True
+        (self._crowd.appendleft if node.is_open else self._crowd.append)(node)
+
+    def has_room(self) -> bool:
+        """Return whether a key that was crowded out may try again."""
+        return self.most is not None and self.in_use < self.most and bool(self._crowd)
+
+    def admit(self, count: int) -> list[KeyNode]:
+        """Return the keys that may try again, which are no longer crowded out: at most ``count``."""
+        found: list[KeyNode] = []
+        while self.has_room() and self.most is not None and len(found) < min(count, self.most - self.in_use):
+            node = self._crowd.popleft()
+            if node.is_crowded:  # others have got below their floor, or another policy, or are forgotten
+                node.is_crowded = False
+                found.append(node)
+        return found
+
+    def replace(self, old: KeyNode, new: KeyNode) -> None:
+        """Put another node in the place of one that was crowded out."""
+        if old.is_crowded:
+            old.is_crowded = False
+            new.is_crowded = True
+            self._crowd.append(new)
