@@ -12,7 +12,6 @@ from fairlane.broker.engine import recovery
 from fairlane.broker.steady_time import BrokerTime
 from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.core import apply as apply_module
-from fairlane.core import queue_schedule as queue_schedule_module
 from fairlane.core.apply import apply, messages
 from fairlane.core.apply import journal as apply_journal
 from fairlane.core.commands import Open
@@ -24,7 +23,9 @@ from fairlane.journal import codec
 from fairlane.journal.records import Opened, Staged
 from fairlane.model.message import Receipt
 from fairlane.model.names import number_of
+from fairlane.scheduler.buckets import Throttles
 from fairlane.scheduler.kernel import Kernel
+from fairlane.scheduler.key_limits import InUseLimit
 from fairlane.scheduler.token_bucket import Bucket
 from tests.kit.simulate import main
 from tests.kit.simulation.simulation import Simulation, SimulationFailed
@@ -113,13 +114,34 @@ def forget_to_take_a_token(patch: pytest.MonkeyPatch) -> None:
 
 def let_buckets_start_full(patch: pytest.MonkeyPatch) -> None:
     """After a crash a throttle has a full burst again."""
-    set_throttle: Any = vars(queue_schedule_module)["set_throttle"]
+    set_throttle: Any = Throttles.set
 
     def full(*arguments: Any, tokens: float | None = None, **more: Any) -> None:
         del tokens
         set_throttle(*arguments, **more)
 
-    patch.setattr(queue_schedule_module, "set_throttle", full)
+    patch.setattr(Throttles, "set", full)
+
+
+def let_rates_of_tenants_start_full(patch: pytest.MonkeyPatch) -> None:
+    """After a crash each tenant, and each throttle of a pattern, has a full burst again."""
+    patch.setattr(Throttles, "begin_empty", do_nothing)
+
+
+def forget_the_limit_on_all(patch: pytest.MonkeyPatch) -> None:
+    """More messages are in flight than may be in all."""
+    patch.setattr(InUseLimit, "allowance", lambda *_: 1 << 62)
+
+
+def forget_floors(patch: pytest.MonkeyPatch) -> None:
+    """A tenant below its floor waits for others."""
+    patch.setattr(InUseLimit, "allowance", lambda limit, _node: max(0, (limit.most or 1 << 62) - limit.in_use))
+
+
+def charge_every_message_alike(patch: pytest.MonkeyPatch) -> None:
+    """A throttle that charges by cost takes one token of each message."""
+    take: Any = Bucket.take
+    patch.setattr(Bucket, "take", lambda bucket, count=1, _cost=0: take(bucket, count, count))
 
 
 def forget_dedup_ids(patch: pytest.MonkeyPatch) -> None:
@@ -219,6 +241,10 @@ PLANTS: list[Plant] = [
     forget_to_note_a_failure,
     forget_to_take_a_token,
     let_buckets_start_full,
+    let_rates_of_tenants_start_full,
+    forget_the_limit_on_all,
+    forget_floors,
+    charge_every_message_alike,
     forget_dedup_ids,
     forget_deadlines,
     let_a_return_keep_its_place,
