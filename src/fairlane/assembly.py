@@ -18,7 +18,7 @@ from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.adapters.rocksdb.store import RocksDbStore
-from fairlane.adapters.shared.ownership import HEARTBEAT_TIMEOUT_MS, Ownership
+from fairlane.adapters.shared.ownership import HEARTBEAT_TIMEOUT_MS, OwnerProcess, Ownership
 from fairlane.adapters.store_url import NAMESPACE, StoreUrl, group_url, is_url, parse_store_url, shown_url
 from fairlane.adapters.system import SystemClock, SystemDisk, SystemEntropy
 from fairlane.broker.engine.engine import Engine
@@ -49,6 +49,7 @@ __all__ = [
     "Delivery",
     "HookLimits",
     "NewMessage",
+    "OwnerProcess",
     "QueuePolicy",
     "Receipt",
     "Settings",
@@ -137,9 +138,7 @@ async def open_async_broker(
     return AsyncBroker(_engine(_config(config, terms)))
 
 
-async def open_group(
-    config: BrokerConfig, *, counts_from: int = 0, stuck_s: Callable[[], float] | None = None
-) -> AsyncBroker:
+async def open_group(config: BrokerConfig, *, counts_from: int = 0, process: OwnerProcess | None = None) -> AsyncBroker:
     """Open a broker beside others on the running event loop: all that takes time is done in threads.
 
     When its store fails, or takes longer to answer than its lease, the broker is lost: open the group again.
@@ -147,14 +146,14 @@ async def open_group(
     Args:
         config: where its store is, and its terms.
         counts_from: what the sequences of its journal begin after, always the same for the same store.
-        stuck_s: returns for how long the event loop has made no progress; see ``Ownership``.
+        process: what is known of this process and of others; see ``Ownership``.
 
     Raises:
         StoreFailed, StoreCorrupt: the store can't be opened or read.
         StoreLocked: another process has it.
     """
     engine = await asyncio.get_running_loop().run_in_executor(
-        None, partial(_engine, config, is_shared=True, counts_from=counts_from, stuck_s=stuck_s)
+        None, partial(_engine, config, is_shared=True, counts_from=counts_from, process=process)
     )
     return AsyncBroker(engine, slow_sync_s=0.0)
 
@@ -176,11 +175,11 @@ def _engine(
     *,
     is_shared: bool = False,
     counts_from: int = 0,
-    stuck_s: Callable[[], float] | None = None,
+    process: OwnerProcess | None = None,
 ) -> Engine:
     if config.durability not in ("fsync", "os"):
         raise InvalidArgument(f"durability is fsync or os, not {config.durability!r}.")
-    store = open_store(config.path, durability=config.durability, is_bounded=is_shared, stuck_s=stuck_s)
+    store = open_store(config.path, durability=config.durability, is_bounded=is_shared, process=process)
     disk = SystemDisk(store.folder, reclaim=store.reclaim) if isinstance(store, RocksDbStore) else None
     if counts_from:
         store = NumberedStore(store, first=counts_from)
@@ -220,7 +219,7 @@ def open_store(
     *,
     durability: Literal["fsync", "os"] = "fsync",
     is_bounded: bool = False,
-    stuck_s: Callable[[], float] | None = None,
+    process: OwnerProcess | None = None,
 ) -> Store:
     """Return the store in a folder, at a URL, or in memory, for a broker to open.
 
@@ -228,7 +227,7 @@ def open_store(
         path: where it is.
         durability: see ``BrokerConfig``.
         is_bounded: whether a database that takes longer to answer than the lease counts as failed.
-        stuck_s: returns for how long this process has made no progress; see ``Ownership``.
+        process: what is known of this process and of others; see ``Ownership``.
 
     Raises:
         InvalidArgument: there is no such kind of store, or what it needs is not installed.
@@ -238,7 +237,7 @@ def open_store(
     if isinstance(path, str) and is_url(path):
         url = parse_store_url(path)
         with _needing_extra(url):
-            ownership = _ownership(url, stuck_s)
+            ownership = _ownership(url, process)
             if url.scheme == "postgresql":
                 return _postgres_store(url, durability, ownership, is_bounded=is_bounded)
             return _s3_store(url, ownership)
@@ -309,12 +308,12 @@ def _bucket(url: StoreUrl) -> S3Bucket:
     )
 
 
-def _ownership(url: StoreUrl, stuck_s: Callable[[], float] | None = None) -> Ownership:
+def _ownership(url: StoreUrl, process: OwnerProcess | None = None) -> Ownership:
     ownership = Ownership(
         heartbeat_timeout_ms=url.number("heartbeat_timeout_ms", HEARTBEAT_TIMEOUT_MS), force=url.truth("force")
     )
-    if stuck_s is not None:
-        ownership = replace(ownership, stuck_s=stuck_s)
+    if process is not None:
+        ownership = replace(ownership, process=process)
     return replace(ownership, owner=url.options["owner"]) if "owner" in url.options else ownership
 
 

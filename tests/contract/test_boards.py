@@ -21,7 +21,7 @@ from fairlane.errors import InvalidArgument, StoreFailed
 from fairlane.ports.board import Board, Entry
 from tests.conftest import BUCKET
 from tests.kit.servers.stores import PostgresServer, S3Server
-from tests.kit.waiting import PATIENCE_S
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 KINDS = ("memory", "postgres", "s3")
 _numbers = itertools.count(1)
@@ -239,6 +239,17 @@ def test_a_closed_board_raises(place: Place) -> None:
         with pytest.raises(StoreFailed, match="closed"):
             call()
     assert other.read() == {"x": entry}
+
+
+def test_processes_that_are_connected_have_not_ended(place: Place) -> None:
+    """Nobody is reported while it is connected, or was never seen, and nobody who attends is in doubt."""
+    boards = [place(), place()]
+    for number, board in enumerate(boards):
+        board.attend(f"p{number}", lambda: None)
+        board.read()
+    for board in boards:
+        wait_until(board.is_attending, what="A look has shown it")
+        assert board.ended(["p0", "p1", "p2"]) == frozenset()
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -55,12 +55,15 @@ class GroupEntry(msgspec.Struct, frozen=True, kw_only=True):
         home: the node that should own it; None if none has been chosen.
         is_pinned: whether an operator moved it there, so that it stays while that node lives.
         moves: how often its home has changed.
+        left_by: the process that had it before and is known to have ended; empty if there is none. So a home that has
+            no evidence itself, because it was started later, need not wait for that process either.
     """
 
     queues: list[str]
     home: str | None = None
     is_pinned: bool = False
     moves: int = 0
+    left_by: str = ""
 
 
 class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ import hashlib
 import random
 import secrets
 import threading
+from collections.abc import Callable, Collection
 from typing import Final
 from urllib.parse import quote
 
@@ -115,6 +116,17 @@ class S3Board:
     def wait(self, timeout_s: float) -> None:
         """Wait until this board has changed something, it is time to poll again, or the time is up."""
         self._feed.wait(min(timeout_s, _POLL_S * self._chance.uniform(0.75, 1.25)))
+
+    def attend(self, process: str, on_lost: Callable[[], None]) -> None:
+        """Do nothing: S3 has no sessions."""
+
+    def ended(self, processes: Collection[str]) -> frozenset[str]:  # noqa: ARG002 - the port's signature
+        """Return no process: S3 has no sessions."""
+        return frozenset()
+
+    def is_attending(self) -> bool:
+        """Return True: no other process can see a session of this one end."""
+        return True
 
     def close(self) -> None:
         """Close this object; the entries stay for the others."""
