@@ -19,7 +19,7 @@ from fairlane.adapters.memory.store import MemoryStore
 from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.adapters.rocksdb.store import RocksDbStore
 from fairlane.adapters.shared.ownership import HEARTBEAT_TIMEOUT_MS, OwnerProcess, Ownership
-from fairlane.adapters.store_url import NAMESPACE, StoreUrl, group_url, is_url, parse_store_url, shown_url
+from fairlane.adapters.store_url import AZURE, NAMESPACE, StoreUrl, group_url, is_url, parse_store_url, shown_url
 from fairlane.adapters.system import SystemClock, SystemDisk, SystemEntropy
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.aio import AsyncBroker
@@ -39,7 +39,7 @@ from fairlane.ports.store import Store, StoredPage
 from fairlane.verbs.journal import Events, OnTrimmed
 
 if TYPE_CHECKING:
-    from fairlane.adapters.s3.bucket import S3Bucket
+    from fairlane.adapters.s3.bucket import ObjectBucket
 
 __all__ = [
     "AsyncBroker",
@@ -88,7 +88,7 @@ class BrokerConfig:
     """How to open a broker.
 
     Attributes:
-        path: the folder of its data, made if it is not there, or the URL of a store, ``postgresql://`` or ``s3://``;
+        path: the folder of its data, made if it is not there, or the URL of a store, ``postgresql://``, ``s3://`` or ``az://``;
             None keeps everything in memory, for tests.
         durability: with ``fsync`` what was answered survives power loss; with ``os`` it survives the process, but what
             the operating system, or PostgreSQL, had not yet written is lost with the machine. S3 knows no such choice.
@@ -251,7 +251,7 @@ def open_board(url: str) -> Board:
         InvalidArgument: there can be no cluster, or what it needs is not installed.
     """
     if not is_url(url):
-        raise InvalidArgument("Several nodes share a store at postgresql:// or s3://; a folder has one broker.")
+        raise InvalidArgument("Several nodes share a store at postgresql://, s3:// or az://; a folder has one broker.")
     store = parse_store_url(url)
     with _needing_extra(store):
         return _postgres_board(store) if store.scheme == "postgresql" else _s3_board(store)
@@ -297,9 +297,11 @@ def _s3_store(url: StoreUrl, ownership: Ownership) -> Store:
     return S3Store(_bucket(url), window_ms=url.number("window_ms", WINDOW_MS), ownership=ownership)
 
 
-def _bucket(url: StoreUrl) -> S3Bucket:
-    from fairlane.adapters.s3.bucket import S3Bucket
+def _bucket(url: StoreUrl) -> ObjectBucket:
+    from fairlane.adapters.s3.bucket import AzureContainer, S3Bucket
 
+    if url.scheme == AZURE:
+        return AzureContainer(url.address, account=url.options.get("account"), endpoint=url.options.get("endpoint"))
     return S3Bucket(
         url.address,
         endpoint=url.options.get("endpoint"),

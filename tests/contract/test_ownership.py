@@ -12,7 +12,6 @@ from fairlane.errors import StoreFenced, StoreLocked
 from fairlane.ports.store import Extent
 from fairlane.server.watchdog import watching
 from fairlane.testing.store_contract import commit_of, page_of
-from tests.kit.servers.stores import PostgresServer, S3Server
 from tests.kit.waiting import wait_until
 
 from .owned_stores import KINDS, HandClock, OwnedStore, Place, place_on
@@ -25,8 +24,8 @@ ASKED = 70
 
 
 @pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, postgres: PostgresServer, s3: S3Server) -> Place:
-    return place_on(request.param, postgres, s3)
+def place(request: pytest.FixtureRequest) -> Place:
+    return place_on(request.param, request.getfixturevalue(request.param))
 
 
 def opens(store: OwnedStore) -> bool:

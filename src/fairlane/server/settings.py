@@ -42,7 +42,7 @@ class ServerSettings:
         port: the port to listen on; 0 for any free port.
         grpc_port: the port for gRPC, at the same address; 0 for any free port, None for no gRPC.
         data: the data directory; ``:memory:`` keeps everything in memory, for trials.
-        store: the URL of a store, ``postgresql://`` or ``s3://``, to use instead of the data directory.
+        store: the URL of a store, ``postgresql://``, ``s3://`` or ``az://``, to use instead of the data directory.
         node: the name of this node in a cluster that shares the store; None for a single server.
         advertise: the URL at which clients and other nodes reach this node, such as ``https://a.example:7420``; the
             address it listens on by default.

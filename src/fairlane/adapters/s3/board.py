@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from fairlane.adapters.s3.bucket import S3Bucket
+from fairlane.adapters.s3.bucket import ObjectBucket
 from fairlane.adapters.shared.board_feed import Feed, check_name
 from fairlane.errors import StoreCorrupt, StoreFailed
 from fairlane.ports.board import Entry
@@ -42,7 +42,7 @@ class _Found(msgspec.Struct, frozen=True):
 class S3Board:
     """A ``Board`` in a bucket."""
 
-    def __init__(self, bucket: S3Bucket, *, chance: random.Random | None = None) -> None:
+    def __init__(self, bucket: ObjectBucket, *, chance: random.Random | None = None) -> None:
         """Create a board; ``chance`` spreads the polls of several nodes over time."""
         self._bucket = bucket
         self._chance = chance if chance is not None else random.Random()  # noqa: S311 - it only spreads polls

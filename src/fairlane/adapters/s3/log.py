@@ -26,7 +26,7 @@ from typing import TypeVar
 import msgspec
 
 from fairlane.adapters.s3 import manifest as manifest_format
-from fairlane.adapters.s3.bucket import S3Bucket
+from fairlane.adapters.s3.bucket import ObjectBucket
 from fairlane.adapters.s3.catalogue import Catalogue, CatalogueEntry, fences_in
 from fairlane.adapters.s3.manifest import Run, StoreManifest
 from fairlane.adapters.s3.object_format import ObjectHead, decode_head, encode, pages_in, reach_of
@@ -83,7 +83,7 @@ class S3Log:
     Every method may raise ``StoreFailed``, and those that write ``StoreFenced``.
     """
 
-    def __init__(self, bucket: S3Bucket, tenure: Tenure) -> None:
+    def __init__(self, bucket: ObjectBucket, tenure: Tenure) -> None:
         self._bucket = bucket
         self._tenure = tenure
         self._epoch: int | None = None
