@@ -148,6 +148,12 @@ class StageMismatch(RequestError):
     remedy = "Stage the whole part again under a new name, then publish that."
 
 
+class RepeatTooLate(RequestError):
+    """The message may be a repeat of one that the broker has forgotten already. It was not enqueued now."""
+
+    remedy = "Look whether the message is in the queue or done; if it is not, enqueue it again as a new message."
+
+
 class NotPending(RequestError):
     """The message is leased, so it cannot be cancelled. Nothing was changed."""
 

@@ -127,6 +127,11 @@ def forget_dedup_ids(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(messages, "_remember", do_nothing)
 
 
+def forget_producer_numbers(patch: pytest.MonkeyPatch) -> None:
+    """A client that repeats an enqueue creates a second message."""
+    patch.setattr(messages, "enter_numbers", do_nothing)
+
+
 def forget_deadlines(patch: pytest.MonkeyPatch) -> None:
     """Messages are handed out after their deadline."""
     patch.setattr(Kernel, "_expire", do_nothing)
@@ -220,6 +225,7 @@ PLANTS: list[Plant] = [
     forget_to_take_a_token,
     let_buckets_start_full,
     forget_dedup_ids,
+    forget_producer_numbers,
     forget_deadlines,
     let_a_return_keep_its_place,
     forget_to_give_credit_back,

@@ -34,7 +34,7 @@ def test_the_seeds_reach_what_they_are_meant_to_reach() -> None:
     damaged = {outcome for summary in summaries for outcome in summary.damaged}
     refused = {"flipped_page:refused", "missing_page:refused"}
     assert damaged >= refused | {"flipped_body:opened", "missing_body:opened", "lost_end:opened"}
-    assert sum(summary.carried for summary in summaries) > 50
+    assert sum(summary.carried for summary in summaries) > 40
     assert sum(summary.claims for summary in summaries) > 50
     assert sum(summary.published for summary in summaries) > 50
     assert sum(summary.trimmed > 1 for summary in summaries) > 5

@@ -158,7 +158,7 @@ class Client(AllVerbs[Message]):
         return [Message(delivery, self) for delivery in deliveries]
 
     def _prepared(self, messages: list[NewMessage]) -> list[NewMessage]:
-        return self._async.stamped(traced(messages))  # the span is that of this thread
+        return list(traced(messages))  # the span is that of this thread
 
     def _forwarded(self, messages: list[NewMessage]) -> list[NewMessage]:
         return list(traced(messages))

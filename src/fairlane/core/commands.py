@@ -26,10 +26,11 @@ class Given:
     """What a decision needs beside its request.
 
     Attributes:
-        by: the name of the caller, for the journal.
+        by: the name of the caller, for the journal, and to tell its producers from those of others.
         producer: for new messages, who enqueues them if its grants limit what they may be.
         answers: for new messages, what the hook answered about each.
         faults: for new messages, what is wrong with each, if that was checked before the hook was called.
+        has_waited: for new messages, whether they were looked up before, and wait for capacity since.
         verdicts: for failed attempts, what the hook answered about each.
         dice: for failed attempts, a number from 0 to 999 for each, to spread retries.
         reason: why leases are returned.
@@ -43,6 +44,7 @@ class Given:
     producer: LimitedProducer | None = None
     answers: Sequence[EnqueueAnswer | None] | None = None
     faults: Sequence[FairlaneError | None] | None = None
+    has_waited: bool = False
     verdicts: Sequence[FailureAnswer | None] | None = None
     dice: Sequence[int] = ()
     reason: ReturnReason = "failure"

@@ -4,10 +4,11 @@ Bodies are not here, only the number of the chunk that holds them. A chunk count
 the last of them it is dropped from the store.
 
 Recovery folds the journal from the *base* on, which is a ``Baseline``: a record of everything besides messages. Every
-chunk has a *home*, the record that describes its messages, and so has every batch of dedup ids. To move the base, a new
-baseline is written; what has an older home and still lives is *carried*, a little with each commit, that is written
-down again as it is now; and once nothing has a home before the new baseline, that is the base. So recovery reads a
-bounded multiple of what is alive, and no commit ever waits for a snapshot.
+chunk has a *home*, the record that describes its messages; so has every batch of dedup ids, and so have the producer
+numbers of every caller. To move the base, a new baseline is written; what has an older home and still lives is
+*carried*, a little with each commit, that is written down again as it is now; and once nothing has a home before the
+new baseline, that is the base. So recovery reads a bounded multiple of what is alive, and no commit ever waits for a
+snapshot.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from fairlane.core.pauses import PauseLog
+from fairlane.core.producer_numbers import ProducerNumbers
 from fairlane.core.sources import Declared
 from fairlane.journal.records import ReaderImage, SegmentImage, TemporaryImage
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
@@ -315,6 +317,7 @@ class Ledger:
         self.baseline = sequence
         self.chunks: OrderedDict[int, ChunkHome] = OrderedDict()  # in the order of their homes
         self.dedup_homes: deque[DedupHome] = deque()
+        self.producer_numbers: OrderedDict[str, ProducerNumbers] = OrderedDict()  # by caller; in the order of homes
         self.dropped: list[int] = []
         self.messages = 0
         self.size = 0
@@ -362,6 +365,8 @@ class Ledger:
             oldest = next(iter(self.chunks.values())).home
         if self.dedup_homes:
             oldest = min(oldest, self.dedup_homes[0].home)
+        if self.producer_numbers:
+            oldest = min(oldest, next(iter(self.producer_numbers.values())).home)
         return oldest
 
     def find(self, queue: str, number: int | None) -> Message | None:

@@ -60,6 +60,19 @@ class Terms(msgspec.Struct, array_like=True, gc=False):
     caps: list[int | None] | None = None
 
 
+class Numbered(msgspec.Struct, array_like=True, gc=False):
+    """The numbers that new messages have among those of their producer; see ``core/producer_numbers.py``.
+
+    Attributes:
+        caller: the name of the API key that the producer used, empty for none.
+        numbers: one for each message, or only the first if the others follow it.
+    """
+
+    caller: str
+    producer: str
+    numbers: list[int]
+
+
 class Enqueued(Record, tag="enqueued"):
     """New messages, numbered from ``sequence`` on. ``chunks`` has the index of the first message of each chunk."""
 
@@ -72,6 +85,8 @@ class Enqueued(Record, tag="enqueued"):
     correlation_ids: list[str | None] | None = None
     cause: int | None = None
     """The message whose acknowledgement enqueued these."""
+    numbered: Numbered | None = None
+    """For messages that their producer has numbered. They count until ``dedup_until_ms``, too."""
 
     @property
     def count(self) -> int:
@@ -371,13 +386,47 @@ class DedupImage(msgspec.Struct, array_like=True, gc=False):
     numbers: dict[str, int]
 
 
+class NumberedRun(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """Messages of one enqueue that their producer has numbered: ``first``, and the ``count`` - 1 numbers that follow.
+
+    Attributes:
+        sequence: the sequence of the first message; the others follow it.
+        until_ms: when the window of their queue is over.
+        bitmap: for numbers with gaps, a bit for each number, the lowest first, from the last multiple of 128 on.
+    """
+
+    first: int
+    count: int
+    sequence: int
+    until_ms: int
+    bitmap: bytes | None = None
+
+
+class ProducerImage(msgspec.Struct, array_like=True, gc=False):
+    """A producer that numbers its messages, in one queue. Numbers below ``floor`` may have been forgotten."""
+
+    queue: str
+    producer: str
+    floor: int
+
+
+class CallerImage(msgspec.Struct, array_like=True, gc=False):
+    """Everything the ledger knows of one caller's producers: the runs, oldest first, and the producer of each."""
+
+    caller: str
+    producers: list[ProducerImage]
+    owners: list[int]
+    runs: list[NumberedRun]
+
+
 class Carried(Record, tag="carried"):
-    """Old messages and dedup ids, repeated so that recovery can begin later in the journal."""
+    """Old messages, dedup ids and producers, repeated so that recovery can begin later in the journal."""
 
     messages: list[MessageImage]
     dedups: list[DedupImage]
     dedups_before: int
     """All dedup ids written before this sequence are here, or their window is over."""
+    callers: list[CallerImage] = []
 
 
 class ClaimImage(msgspec.Struct, array_like=True, gc=False):

@@ -20,6 +20,9 @@ HEADERS_MAX: Final = 128
 HEADERS_LENGTH_MAX: Final = 64 * 1024
 CORRELATION_ID_LENGTH_MAX: Final = 128
 DEDUP_ID_LENGTH_MAX: Final = 256
+PRODUCER_LENGTH_MAX: Final = 128
+"""Characters in the name of a producer that numbers its messages."""
+PRODUCER_NUMBER_MAX: Final = 2**53 - 1
 BATCH_MAX: Final = 10_000
 """Messages, receipts, ids or config values in one request."""
 BATCH_HEADERS_MAX: Final = 100_000

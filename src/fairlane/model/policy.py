@@ -55,7 +55,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         key_waiting_max: the limit on messages of one fairness key in the queue.
         key_waiting_bytes_max: the limit on the payload bytes of one fairness key.
         backpressure: what happens when a limit is reached. Leased messages are never dropped.
-        dedup_window_ms: how long a dedup id is remembered.
+        dedup_window_ms: how long a dedup id or a producer number is remembered.
         on_enqueue: the Lua script that runs for each new message.
         on_failure: the Lua script that runs for each failed attempt.
         fairness_key_from: the source of the fairness key, or several for a path.

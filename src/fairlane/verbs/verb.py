@@ -21,7 +21,7 @@ Repeat = Literal["never", "deduplicated", "always"]
 """Whether a client may send a request again when it does not know what came of it.
 
 ``always`` holds for reads, and for verbs whose second call has the same result as the first. ``deduplicated`` holds if
-every message of the request has a dedup id.
+every message of the request has a dedup id, or its producer has numbered them.
 """
 Spread = Literal["by_key", "by_id", "any", "in_order", "all", "own"]
 """How a request for a split queue reaches its partitions.

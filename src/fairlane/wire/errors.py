@@ -18,7 +18,7 @@ _CODES: Final = (
     (404, _NOT_FOUND, ("claim_not_found", "sink_not_found", "redrive_not_found", "node_not_found", "route_not_found")),
     (409, _EXISTS, ("queue_exists",)),
     (409, _ABORTED, ("lease_mismatch", "state_mismatch", "consumer_fenced", "stage_mismatch", "journal_mismatch")),
-    (409, _PRECONDITION, ("not_pending", "queues_apart", "queue_split")),
+    (409, _PRECONDITION, ("repeat_too_late", "not_pending", "queues_apart", "queue_split")),
     (410, _OUT_OF_RANGE, ("journal_trimmed",)),
     (413, _INVALID, ("payload_too_large", "request_too_large")),
     (421, _PRECONDITION, ("queue_elsewhere",)),

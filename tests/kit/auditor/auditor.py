@@ -21,7 +21,7 @@ from fairlane.errors import (
 )
 from fairlane.model.message import NEVER_MS, PRIORITY_NAMES, Delivery, NewMessage
 from fairlane.model.names import id_of
-from tests.kit.auditor.books import Books, Entry, QueueBook, Sent, path_of, violated
+from tests.kit.auditor.books import Books, Entry, ProducerNumber, QueueBook, Sent, path_of, violated
 from tests.kit.auditor.claims import check_present, picture_of_consumer
 from tests.kit.auditor.journal import JournalAuditor, picture_of_entry
 from tests.kit.auditor.rules import Rules
@@ -58,9 +58,10 @@ class Auditor:
 
     # ------------------------------------------------------------------------------------------------------ answers
 
-    def note_sent(self, queue: str, message: NewMessage) -> None:
+    def note_sent(self, queue: str, message: NewMessage, number: ProducerNumber | None = None) -> None:
         """Note what a producer sends, the first time or again."""
-        self.sent.setdefault(message.payload, Sent(queue, message, self.books.next_sequence))
+        sent = self.sent.setdefault(message.payload, Sent(queue, message, self.books.next_sequence))
+        sent.numbers.add(number)
 
     def told_enqueued(self, queue: str, messages: Sequence[NewMessage], outcome: Outcome) -> None:
         """Check the answer to an enqueue: each id is a durable message: the sent one, or the one that it repeats."""
@@ -184,6 +185,7 @@ class Auditor:
             violated(f"the ledger has queues {list(ledger.queues)}, the books {list(books.queues)}")
         for name, book in books.queues.items():
             _check_queue(ledger.queues[name], book, now_ms)
+        _check_numbers(ledger, books, now_ms)
         alive = list(books.alive())
         if (ledger.messages, ledger.size) != (len(alive), sum(entry.size for entry in alive)):
             violated(f"the ledger counts {ledger.messages} messages, {ledger.size} bytes; true is {len(alive)}")
@@ -254,6 +256,26 @@ def _check_queue(queue: Queue, book: QueueBook, now_ms: int) -> None:
     dedups = {_named(name): known for name, known in queue.dedups.items() if known[1] > now_ms}
     if dedups != {dedup_id: known for dedup_id, known in book.dedups.items() if known[1] > now_ms}:
         violated(f"queue {name} remembers {dedups}, should be {book.dedups}")
+
+
+def _check_numbers(ledger: Ledger, books: Books, now_ms: int) -> None:
+    """Check that the ledger finds every number that counts, under the message that has it, and no others."""
+    counts = 0
+    for book in books.queues.values():
+        for name, (number, until_ms) in book.numbered.items():
+            if until_ms <= now_ms:
+                continue
+            counts += 1
+            caller = ledger.producer_numbers.get(name.caller)
+            known = None if caller is None else caller.find(book.name, name.producer)
+            found = None if known is None else known.sequence_of(name.number, now_ms)
+            if found != number:
+                violated(
+                    f"queue {book.name} knows {name} as {found} instead of {number}, which counts until {until_ms}"
+                )
+    runs = [run for caller in ledger.producer_numbers.values() for run in caller.runs]
+    if sum(run.count for run in runs if run.until_ms > now_ms) != counts:
+        violated(f"the ledger has {runs}, and {counts} numbers should count")
 
 
 def _named(name: str) -> tuple[str, str]:

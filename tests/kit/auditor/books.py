@@ -10,7 +10,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
@@ -135,6 +135,8 @@ class QueueBook:
     paused: set[Path] = field(default_factory=set)
     entries: dict[int, Entry] = field(default_factory=dict)
     dedups: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    numbered: dict[ProducerNumber, tuple[int, int]] = field(default_factory=dict)
+    """Messages that their producers have numbered, and until when that counts."""
     in_use: Counter[Path] = field(default_factory=Counter)
     told_caps: dict[Path, int] = field(default_factory=dict)
     consumers: dict[str, ConsumerBook] = field(default_factory=dict)
@@ -157,13 +159,22 @@ class QueueBook:
         return self.is_paused or any(above in self.paused for above in prefixes(path))
 
 
+class ProducerNumber(NamedTuple):
+    """The number of a message among those of a producer, which is one of a caller."""
+
+    caller: str
+    producer: str
+    number: int
+
+
 @dataclass(slots=True)
 class Sent:
-    """A message as a producer sent it, and the end of the journal at that time."""
+    """A message as a producer sent it, the end of the journal at that time, and all numbers it was ever sent under."""
 
     queue: str
     message: NewMessage
     sequence: int
+    numbers: set[ProducerNumber | None] = field(default_factory=set)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from tests.kit.auditor.books import (
     Books,
     Entry,
     LeaseNote,
+    ProducerNumber,
     QueueBook,
     Sent,
     prefixes,
@@ -53,6 +54,7 @@ class MessageRecords(ClaimRecords, SinkRecords):
         for at, (entry, message) in enumerate(self._taken_in(record, at_ms)):
             dedup_id = None if record.dedup_ids is None else record.dedup_ids[at]
             self._check_dedup(book, record, entry, dedup_id, message, at_ms)
+            self._check_number(book, record, at, message, at_ms)
             self._books.births[entry.number] = Birth(book.name, message, dedup_id, at_ms)
             entry.is_fresh = entry.due_ms is None
             self._books.add(entry)
@@ -117,6 +119,23 @@ class MessageRecords(ClaimRecords, SinkRecords):
         if record.dedup_until_ms != at_ms + book.policy.dedup_window_ms:
             violated(f"dedup id {dedup_id!r} counts until {record.dedup_until_ms}")
         book.dedups[name] = (number, record.dedup_until_ms)
+
+    def _check_number(self, book: QueueBook, record: r.Enqueued, at: int, message: NewMessage, at_ms: int) -> None:
+        """Check that a message has a number that it was sent under, and that no other has this number and counts."""
+        sent, window_ms = self._sent[message.payload].numbers, book.policy.dedup_window_ms
+        if record.numbered is None:
+            if None not in sent and window_ms:
+                violated(f"message {record.sequence + at} was sent under {sent}, and the journal has no number")
+            return
+        numbers = record.numbered.numbers
+        number = numbers[at] if len(numbers) > 1 else numbers[0] + at
+        name = ProducerNumber(record.numbered.caller, record.numbered.producer, number)
+        known = book.numbered.get(name)
+        if name not in sent or record.dedup_until_ms != at_ms + window_ms:
+            violated(f"message {record.sequence + at} is {name} until {record.dedup_until_ms}, and was sent as {sent}")
+        if known is not None and known[1] > at_ms:
+            violated(f"message {record.sequence + at} repeats {known[0]}, which is {name} as well, until {known[1]}")
+        book.numbered[name] = (record.sequence + at, record.dedup_until_ms)
 
     def _check_limits(self, book: QueueBook, rows: list[dict[str, Any]]) -> None:
         policy = book.policy

@@ -24,6 +24,7 @@ from fairlane.errors import (
     ReaderNotFound,
     StateMismatch,
 )
+from fairlane.verbs.messages import Enqueue
 
 _AT_ONCE = {"backoff_ms": 0, "backoff_jitter": 0.0}
 
@@ -114,6 +115,22 @@ class TransportContract:
             check_same(await client.enqueue("jobs", b"x", dedup_id="once"), first, "id of the second")
             message = NewMessage(payload=b"x")
             check_same(len(set(await client.enqueue_many("jobs", [message, message]))), 2, "ids without a dedup id")
+
+        self.run(scenario)
+
+    def test_a_repeated_number_makes_an_enqueue_the_same(self) -> None:
+        """A request that is sent again, whole or in part, is answered with the ids of the first time."""
+
+        async def scenario(client: AsyncClient) -> None:
+            messages = [NewMessage(payload=b"%d" % number) for number in range(3)]
+            request = Enqueue(queue="jobs", messages=messages, producer="a-program", numbers=(7,))
+            first = await client.call(request)
+            check_same(await client.call(request), first, "answer to the repeat")
+            part = await client.call(request.of_rows([0, 2]))
+            check_same(part.results, [first.results[0], first.results[2]], "answer to the repeat of a part")
+            check_same((await client.queue("jobs")).waiting, 3, "waiting")
+            unsound = Enqueue(queue="jobs", messages=messages, producer="a-program", numbers=(9, 8, 7))
+            await check_refused(InvalidArgument, client.call(unsound))
 
         self.run(scenario)
 

@@ -67,6 +67,7 @@ class Model:
     now_ms: int
     messages: dict[str, Known] = field(default_factory=dict)
     dedups: dict[tuple[str, str, str], tuple[str, int]] = field(default_factory=dict)
+    numbered: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
     paused_keys: set[tuple[str, str]] = field(default_factory=set)
     last_token: int = 0
@@ -166,6 +167,7 @@ class Model:
         names = (queue, f"{queue}.dlq")
         self.messages = {i: known for i, known in self.messages.items() if known.queue not in names}
         self.dedups = {entry: found for entry, found in self.dedups.items() if entry[0] not in names}
+        self.numbered = {entry: found for entry, found in self.numbered.items() if entry[0] not in names}
         self.paused -= set(names)
         self.consumers = {entry: known for entry, known in self.consumers.items() if entry[0] not in names}
         self.sinks = {entry: sink for entry, sink in self.sinks.items() if entry[0] not in names}

@@ -43,6 +43,7 @@ STATUSES = {
     "queue_exists": "ALREADY_EXISTS",
     "lease_mismatch": "ABORTED",
     "state_mismatch": "ABORTED",
+    "repeat_too_late": "FAILED_PRECONDITION",
     "not_pending": "FAILED_PRECONDITION",
     "queue_elsewhere": "FAILED_PRECONDITION",
     "node_not_found": "NOT_FOUND",

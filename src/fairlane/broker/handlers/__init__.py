@@ -21,6 +21,7 @@ from fairlane.errors import InvalidArgument
 from fairlane.verbs.config import TryHook
 from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.leases import Lease
+from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.verb import Reply, Request
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ def submission_of(
     if kind in DECIDERS or kind is TryHook:
         if by is not None:
             check_author(by)
-        return Call(request, reply, by) if producer is None else Call(request, reply, by, Given(producer=producer))
+        if producer is None and (by is None or not isinstance(request, Enqueue)):
+            return Call(request, reply, by)
+        return Call(request, reply, by, Given(by=by, producer=producer))
     if isinstance(request, Lease):
         return _waiter(request, reply)
     read = READS.get(kind)

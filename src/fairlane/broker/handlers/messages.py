@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from fairlane.broker.handlers.checks import check_batch, check_filter, check_messages, check_wait, require
+from fairlane.broker.handlers.checks import (
+    check_batch,
+    check_filter,
+    check_messages,
+    check_numbers,
+    check_wait,
+    require,
+)
 from fairlane.broker.views import queues as views
 from fairlane.core.checks import whole_fault
 from fairlane.model import limits
@@ -70,6 +77,8 @@ READS: Final[Mapping[type, Callable[..., Any]]] = {
 def _check_enqueue(request: Enqueue) -> None:
     check_wait(request.wait_ms)
     check_messages(request.messages)
+    if request.producer is not None or request.numbers:
+        check_numbers(request)
 
 
 def _check_forward(request: Forward) -> None:

@@ -11,6 +11,7 @@ from fairlane.errors import InvalidArgument
 from fairlane.model.policy import QueuePolicy
 from fairlane.verbs.config import SetConfig
 from fairlane.verbs.leases import Forward
+from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.queues import UpdateQueue
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Shape
@@ -45,6 +46,10 @@ def _write(request: Shape, message: Any) -> None:  # noqa: ANN401 - message clas
             group.SetInParent()
             for new in news:
                 write(new, group.messages.add())
+    elif isinstance(request, Enqueue):
+        write(msgspec.structs.replace(request, numbers=()), message)
+        for first, count in request.number_runs():
+            message.numbers.add(first=first, count=count)
     elif isinstance(request, UpdateQueue):
         message.queue = request.queue
         _write_changes(request.policy, message)

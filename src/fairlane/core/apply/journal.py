@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlane.core.apply.claims import revive_consumer
 from fairlane.core.apply.counting import count_in, recount_keys
-from fairlane.core.apply.dedups import enter_dedups, leave_dedups
+from fairlane.core.apply.dedups import carry_caller, enter_dedups, leave_dedups
 from fairlane.core.apply.staging import count_staged, revive_sink
 from fairlane.core.ledger import PRIORITIES, ChunkHome, DedupHome, Ledger, Message, Queue
 from fairlane.core.pauses import PauseLog
@@ -53,10 +53,12 @@ def trimmed(ledger: Ledger, record: records.Trimmed, _at_ms: int) -> list[Messag
     return []
 
 
-def carried(ledger: Ledger, record: records.Carried, _at_ms: int) -> list[Message]:
-    """Give messages and dedup ids a later home, or restore them if recovery began after their enqueue."""
+def carried(ledger: Ledger, record: records.Carried, at_ms: int) -> list[Message]:
+    """Give messages, dedup ids and producers a later home, or restore them if recovery began after their enqueue."""
     _carry_messages(ledger, record)
     _carry_dedups(ledger, record)
+    for image in record.callers:
+        carry_caller(ledger, image, record.sequence, at_ms)
     return []
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from fairlane.core.apply.claims import enter_claim
 from fairlane.core.apply.counting import known, numbered, tally_in, tally_out
-from fairlane.core.apply.dedups import enter_dedups, forget_dedups
+from fairlane.core.apply.dedups import enter_dedups, enter_numbers, forget_dedups
 from fairlane.core.dedup_ids import remembered
 from fairlane.core.ledger import PRIORITIES, Aftermath, ChunkHome, DedupHome, Ledger, Message, Queue, Row
 from fairlane.journal import records
@@ -36,6 +36,8 @@ def enqueued(ledger: Ledger, record: records.Enqueued, at_ms: int) -> list[Messa
     if record.dedup_ids is not None:
         names = remembered(record.terms.keys, record.dedup_ids)
         _remember(ledger, queue, names, record.dedup_until_ms, record.sequence)
+    if record.numbered is not None:
+        enter_numbers(ledger, record, record.numbered, at_ms)
     return messages
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlane.core.apply.counting import recount_keys
+from fairlane.core.apply.dedups import leave_numbers
 from fairlane.core.apply.messages import take_out
 from fairlane.core.apply.staging import unstage
 from fairlane.core.ledger import Ledger, Message, Queue
@@ -28,6 +29,7 @@ def queue_removed(ledger: Ledger, record: QueueRemoved, _at_ms: int) -> list[Mes
     unstage(ledger, queue, list(queue.staged))
     del ledger.queues[record.queue]
     ledger.dedup_homes = type(ledger.dedup_homes)(home for home in ledger.dedup_homes if home.queue != record.queue)
+    leave_numbers(ledger, record.queue)
     return messages
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from fairlane.core.checks import are_bare, are_plainly_sound, message_fault
 from fairlane.core.commands import Given
+from fairlane.core.decide.numbers import numbered, repeated
 from fairlane.core.decide.room import QueueRoom, fits
 from fairlane.core.decision import Deciders, Decision, no_queue, refuse
 from fairlane.core.dedup_ids import remembered
@@ -51,7 +52,7 @@ def enqueue(
         return refuse(InvalidArgument(excess("messages", "BATCH_MAX")))
     is_bare = are_bare(messages)
     is_plain = is_bare and given.faults is None and are_plainly_sound(messages, ledger.limits.payload_bytes_max)
-    outcome, rows, terms = _taken(ledger, queue, messages, given, now_ms, is_bare=is_bare, is_plain=is_plain)
+    outcome, rows, terms = _taken(ledger, queue, request, given, now_ms, is_bare=is_bare, is_plain=is_plain)
     if len(rows) < len(messages):
         messages = [messages[row] for row in rows]
     if coming or ledger.may_be_full(queue, len(messages)):
@@ -65,6 +66,9 @@ def enqueue(
     sizes, starts, bodies = packed(messages, first, is_plain=is_plain)
     record = Enqueued(first, queue.name, sizes, starts, terms)
     _add_ids(record, queue, messages, now_ms, is_plain=is_plain)
+    if request.producer is not None and queue.policy.dedup_window_ms:
+        record.numbered = numbered(request, request.producer, given, rows)
+        record.dedup_until_ms = now_ms + queue.policy.dedup_window_ms
     record.cause = cause
     return Decision([record], _with_ids(outcome, rows, first), bodies)
 
@@ -72,7 +76,7 @@ def enqueue(
 def _taken(
     ledger: Ledger,
     queue: Queue,
-    messages: Sequence[NewMessage],
+    request: Enqueue,
     given: Given,
     now_ms: int,
     *,
@@ -84,9 +88,13 @@ def _taken(
     The terms come before rights and dedup ids: the key that a message gets decides what its producer may do, and whose
     dedup id it has.
     """
+    messages: Sequence[NewMessage] = request.messages
     outcome: Partial = [None] * len(messages) if is_plain else _faults(ledger, messages, given)
+    before = {} if request.producer is None else repeated(ledger, request, request.producer, given, now_ms)
+    for row, result in before.items():
+        outcome[row] = result
     rows, answers = list(range(len(messages))), given.answers
-    if not is_plain and outcome.count(None) < len(outcome):
+    if (before or not is_plain) and outcome.count(None) < len(outcome):
         rows = [row for row in rows if outcome[row] is None]
         messages = [messages[row] for row in rows]
         answers = None if answers is None else [answers[row] for row in rows]
@@ -196,13 +204,13 @@ def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now
 # ------------------------------------------------------------------------------------------------------------- room
 
 
-def terms_if_room_helps(ledger: Ledger, queue: Queue, message: NewMessage, given: Given, now_ms: int) -> Terms | None:
-    """Return the terms of a single message that only limits can keep out; None if room for it would change nothing.
+def terms_if_room_helps(ledger: Ledger, queue: Queue, request: Enqueue, given: Given, now_ms: int) -> Terms | None:
+    """Return the terms of a request's single message if only limits keep it out; None if room would change nothing.
 
     So it is if the message is not valid, not allowed, known already, or too large for the limits on its own.
     """
-    _, rows, terms = _taken(ledger, queue, (message,), given, now_ms)
-    size = len(message.payload) if rows else 0
+    _, rows, terms = _taken(ledger, queue, request, given, now_ms)
+    size = len(request.messages[0].payload) if rows else 0
     mosts = (queue.policy.waiting_bytes_max, queue.policy.key_waiting_bytes_max, ledger.limits.waiting_bytes_max)
     return terms if rows and all(fits(size, most) for most in mosts) else None
 

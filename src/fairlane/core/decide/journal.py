@@ -13,6 +13,7 @@ from fairlane.journal.bodies import CHUNK_COUNT_MAX
 from fairlane.journal.records import (
     AnyRecord,
     Baseline,
+    CallerImage,
     Carried,
     ClaimImage,
     ConsumerImage,
@@ -120,7 +121,7 @@ def _sink_image(sink: SinkState) -> SinkImage:
 
 
 def carry(ledger: Ledger, command: Carry, now_ms: int, _given: Given) -> Decision[None]:
-    """Write down again the oldest chunks' messages and dedup ids that have a home before the latest baseline."""
+    """Write down again the oldest chunks' messages, dedup ids and producers with a home before the latest baseline."""
     chunks: list[int] = []
     count = 0
     # Chunks are kept in the order of their homes, and carrying one moves it to the end: so the oldest are in front, and
@@ -132,9 +133,10 @@ def carry(ledger: Ledger, command: Carry, now_ms: int, _given: Given) -> Decisio
         count += chunk.live
     messages = [_image(message) for message in _messages_of(ledger, chunks)]
     dedups, before = _old_dedups(ledger, command.count, now_ms)
-    if not messages and not before:
+    callers = _old_callers(ledger, command.count)
+    if not messages and not before and not callers:
         return Decision([], None)
-    records: list[AnyRecord] = [Carried(ledger.next_sequence, messages, dedups, before)]
+    records: list[AnyRecord] = [Carried(ledger.next_sequence, messages, dedups, before, callers)]
     return Decision(records, None)
 
 
@@ -165,6 +167,18 @@ def _old_dedups(ledger: Ledger, count: int, now_ms: int) -> tuple[list[DedupImag
         if home.until_ms > now_ms:
             images.append(DedupImage(home.queue, home.until_ms, home.numbers))
     return images, before
+
+
+def _old_callers(ledger: Ledger, count: int) -> list[CallerImage]:
+    """Return the producers of callers, each whole. Its runs are encoded as they are, so a large image costs little."""
+    images: list[CallerImage] = []
+    runs = 0
+    for caller, known in ledger.producer_numbers.items():
+        if known.home >= ledger.baseline or runs >= count:
+            break
+        images.append(known.image(caller))
+        runs += len(known.runs)
+    return images
 
 
 def _image(message: Message) -> MessageImage:

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from fairlane.errors import InvalidArgument
+from fairlane.model.bounds import excess
 from fairlane.model.claims import Claimed
+from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.server.interfaces.grpc_shapes import shaped
 from fairlane.verbs.errors import ErrorBody
 from fairlane.verbs.leases import Ack, LeasedMessages
-from fairlane.verbs.messages import Enqueue, EnqueueResults, Results
+from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Enqueue, EnqueueResults, Results
 from fairlane.verbs.verb import Request
 from fairlane.wire.protobuf import said, write
 
@@ -23,10 +26,20 @@ from fairlane.wire.protobuf import said, write
 
 def read_enqueue(_name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see above
     """Return the request of an enqueue."""
-    messages = news(message.messages)
-    if message.HasField("wait_ms"):
-        return Enqueue(queue=message.queue, messages=messages, wait_ms=message.wait_ms)
-    return Enqueue(queue=message.queue, messages=messages)
+    return Enqueue(
+        queue=message.queue,
+        messages=news(message.messages),
+        wait_ms=message.wait_ms if message.HasField("wait_ms") else ENQUEUE_WAIT_MS,
+        producer=message.producer if message.HasField("producer") else None,
+        numbers=_numbers(message.numbers) if message.numbers else (),
+    )
+
+
+def _numbers(runs: Iterable[Any]) -> tuple[int, ...]:
+    """Return the number of each message, from runs of numbers that follow each other."""
+    if sum(run.count for run in runs) > BATCH_MAX:
+        raise InvalidArgument(excess("numbers", "BATCH_MAX"))
+    return tuple(number for run in runs for number in range(run.first, run.first + run.count))
 
 
 def read_stage(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see above
