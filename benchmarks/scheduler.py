@@ -13,6 +13,7 @@ import sys
 import threading
 import tracemalloc
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 
 from benchmarks.report import Options, Report, Work, parse_options, rates
@@ -20,7 +21,11 @@ from fairlane.scheduler import AsyncScheduler, Item, Kernel, KeyPolicy, Schedule
 
 BATCH = 100
 KEY_COUNTS = (1, 10, 1_000, 100_000)
+CROWDS = (1, 4, 16)
+"""How many threads produce, and as many consume."""
 MILLION = 1_000_000
+Crowd = Callable[[int, int], int]
+"""Moves a number of tasks with a number of threads on each side, and returns how many it moved."""
 
 
 def main() -> None:
@@ -31,6 +36,7 @@ def main() -> None:
     compare_idle(report, options)
     compare_kinds_of_key(report, options)
     compare_faces(report, options)
+    compare_contention(report, options)
     measure_memory(report)
     report.finish()
 
@@ -204,6 +210,52 @@ def through_scheduler(count: int) -> int:
         scheduler.enqueue("tenant", number)
     consumer.join()
     return count
+
+
+def compare_contention(report: Report, options: Options) -> None:
+    """Measure what many producers and consumers on one scheduler cost, compared with one of each."""
+    count = 8_000 if options.quick else 40_000
+    rows, ratio = [], 0.0
+    crowds: list[tuple[str, Crowd]] = [("queue.Queue", queue_crowd), ("Scheduler", scheduler_crowd)]
+    for name, crowd in crowds:
+        measured = rates([partial(crowd, threads, count) for threads in CROWDS], options.repeats)
+        ratio = measured[-1] / measured[0]
+        for threads, rate in zip(CROWDS, measured, strict=True):
+            rows.append([name, f"{threads} + {threads}", f"{rate / 1e3:.0f}", f"{rate / measured[0]:.2f}"])
+    report.heading("Contention: threads that produce and as many that consume, one task at a time")
+    report.table(["between", "threads", "k tasks/s", "x 1 + 1"], rows)
+    report.goal("16 producers and 16 consumers against one of each", measured=ratio, least=0.6)
+
+
+def queue_crowd(threads: int, count: int) -> int:
+    tasks: queue.Queue[int] = queue.Queue()
+    return crowded(threads, count, lambda _key, number: tasks.put(number), tasks.get)
+
+
+def scheduler_crowd(threads: int, count: int) -> int:
+    scheduler: Scheduler[int] = Scheduler(waiting_max=None)
+    return crowded(threads, count, scheduler.enqueue, scheduler.dequeue)
+
+
+def crowded(threads: int, count: int, put: Callable[[str, int], object], get: Callable[[], object]) -> int:
+    """Move tasks from producers, each with a key of its own, to as many consumers."""
+    each = count // threads
+
+    def produce(key: str) -> None:
+        for number in range(each):
+            put(key, number)
+
+    def consume() -> None:
+        for _ in range(each):
+            get()
+
+    crowd = [threading.Thread(target=produce, args=(f"tenant-{at}",)) for at in range(threads)]
+    crowd += [threading.Thread(target=consume) for _ in range(threads)]
+    for thread in crowd:
+        thread.start()
+    for thread in crowd:
+        thread.join()
+    return each * threads
 
 
 async def through_async_queue(count: int) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.kit.servers.azurite import AzuriteServer
 from tests.kit.servers.stores import PostgresServer, S3Server, ServerMissing
 
 BUCKET = "fairlane-tests"
@@ -91,4 +92,18 @@ def s3() -> Iterator[S3Server]:
         pytest.skip(str(error))
     with server:
         server.make_bucket(BUCKET)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[AzuriteServer]:
+    """An Azure Blob Storage with a container for tests, whose credentials are in the environment meanwhile."""
+    try:
+        server = AzuriteServer()
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    with server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.credentials.items():
+            patch.setenv(name, value)
+        server.make_container(BUCKET)
         yield server

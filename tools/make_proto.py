@@ -25,11 +25,14 @@ FILES = {"Broker": "broker", "Admin": "admin", "Batches": "batches"}
 SCALARS = {str: "string", int: "int64", float: "double", bool: "bool", bytes: "bytes"}
 NAMES: dict[type[msgspec.Struct], str] = {ErrorBody: "Error"}
 OTHERWISE = {
+    ("CreateQueueRequest", "policy"),  # a QueuePolicy whose unset fields are not given
+    ("EnsureQueueRequest", "policy"),
     ("UpdateQueueRequest", "policy"),  # a QueuePolicy, and the names of the fields to reset
     ("SetConfigRequest", "values"),  # a map can't hold null: what to remove is a list
     ("ReadJournalResponse", "events"),  # each is an object of JSON
     ("TryHookResponse", "answer"),  # a oneof
     ("ForwardRequest", "messages"),  # a map can't hold lists
+    ("EnqueueRequest", "numbers"),  # a list of numbers could be packed, and not be counted before it is decoded
 }
 """Fields that protobuf says in another way; ``fairlane.server.interfaces.grpc_shapes`` has how."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "fairlane"
 MODULES = {
-    SOURCE / "verbs" / "methods": ("base", "messages", "batches", "admin", "complete"),
+    SOURCE / "verbs" / "methods": ("base", "messages", "batches", "admin", "templates", "complete"),
     SOURCE / "client": ("message",),
 }
 CHANGES = [
@@ -20,8 +20,8 @@ CHANGES = [
         r"for asyncio\. (That|Those) for threads (is|are) made from this file by",
         "for threads. Generated from its twin by",
     ),
-    (r"\bAsync(Verbs|AllVerbs|MessageVerbs|BatchVerbs|AdminVerbs|Message|Settling)\b", r"\1"),
-    (r"\b(base|message|messages|batches|admin)_aio\b", r"\1"),
+    (r"\bAsync(Verbs|AllVerbs|MessageVerbs|BatchVerbs|AdminVerbs|TemplateVerbs|Message|Settling)\b", r"\1"),
+    (r"\b(base|message|messages|batches|admin|templates)_aio\b", r"\1"),
     (r"\b__a(enter|exit)__\b", r"__\1__"),
     (r"\basync def\b", "def"),
     (r"\bawait ", ""),

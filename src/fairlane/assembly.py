@@ -9,7 +9,7 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
@@ -18,8 +18,8 @@ from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.adapters.rocksdb.store import RocksDbStore
-from fairlane.adapters.shared.ownership import HEARTBEAT_TIMEOUT_MS, Ownership
-from fairlane.adapters.store_url import NAMESPACE, StoreUrl, group_url, is_url, parse_store_url, shown_url
+from fairlane.adapters.shared.ownership import HEARTBEAT_TIMEOUT_MS, OwnerProcess, Ownership
+from fairlane.adapters.store_url import AZURE, NAMESPACE, StoreUrl, group_url, is_url, parse_store_url, shown_url
 from fairlane.adapters.system import SystemClock, SystemDisk, SystemEntropy
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.aio import AsyncBroker
@@ -39,7 +39,7 @@ from fairlane.ports.store import Store, StoredPage
 from fairlane.verbs.journal import Events, OnTrimmed
 
 if TYPE_CHECKING:
-    from fairlane.adapters.s3.bucket import S3Bucket
+    from fairlane.adapters.s3.bucket import ObjectBucket
 
 __all__ = [
     "AsyncBroker",
@@ -47,8 +47,8 @@ __all__ = [
     "BrokerConfig",
     "DeadLetterFilter",
     "Delivery",
-    "HookLimits",
     "NewMessage",
+    "OwnerProcess",
     "QueuePolicy",
     "Receipt",
     "Settings",
@@ -71,28 +71,15 @@ _GC_THRESHOLD = (50_000, 20, 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookLimits:
-    """What a script may use, and when the scripts of a queue are bypassed for a while; see ``LuaHooks``."""
-
-    timeout_ms: int = 10
-    memory_bytes_max: int = 1024 * 1024
-    breaker_threshold: int = 3
-    breaker_cooldown_ms: int = 10_000
-    breaker_share_percent: int = 20
-    breaker_window_ms: int = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """How to open a broker.
 
     Attributes:
-        path: the folder of its data, made if it is not there, or the URL of a store, ``postgresql://`` or ``s3://``;
+        path: the folder of its data, made if it is not there, or the URL of a store, ``postgresql://``, ``s3://`` or ``az://``;
             None keeps everything in memory, for tests.
         durability: with ``fsync`` what was answered survives power loss; with ``os`` it survives the process, but what
             the operating system, or PostgreSQL, had not yet written is lost with the machine. S3 knows no such choice.
         settings: limits and the like.
-        hooks: what scripts may use.
         owns_process: let Python look for garbage less often, and never among the messages that were recovered. Where a
             million of them wait that saves pauses of a quarter of a second, but it is not for a library to decide.
     """
@@ -100,7 +87,6 @@ class BrokerConfig:
     path: Path | str | None = None
     durability: Literal["fsync", "os"] = "fsync"
     settings: Settings = field(default_factory=Settings)
-    hooks: HookLimits = field(default_factory=HookLimits)
     owns_process: bool = False
 
 
@@ -109,7 +95,6 @@ class BrokerTerms(TypedDict, total=False):
 
     durability: Literal["fsync", "os"]
     settings: Settings
-    hooks: HookLimits
     owns_process: bool
 
 
@@ -137,9 +122,7 @@ async def open_async_broker(
     return AsyncBroker(_engine(_config(config, terms)))
 
 
-async def open_group(
-    config: BrokerConfig, *, counts_from: int = 0, stuck_s: Callable[[], float] | None = None
-) -> AsyncBroker:
+async def open_group(config: BrokerConfig, *, counts_from: int = 0, process: OwnerProcess | None = None) -> AsyncBroker:
     """Open a broker beside others on the running event loop: all that takes time is done in threads.
 
     When its store fails, or takes longer to answer than its lease, the broker is lost: open the group again.
@@ -147,14 +130,14 @@ async def open_group(
     Args:
         config: where its store is, and its terms.
         counts_from: what the sequences of its journal begin after, always the same for the same store.
-        stuck_s: returns for how long the event loop has made no progress; see ``Ownership``.
+        process: what is known of this process and of others; see ``Ownership``.
 
     Raises:
         StoreFailed, StoreCorrupt: the store can't be opened or read.
         StoreLocked: another process has it.
     """
     engine = await asyncio.get_running_loop().run_in_executor(
-        None, partial(_engine, config, is_shared=True, counts_from=counts_from, stuck_s=stuck_s)
+        None, partial(_engine, config, is_shared=True, counts_from=counts_from, process=process)
     )
     return AsyncBroker(engine, slow_sync_s=0.0)
 
@@ -176,11 +159,11 @@ def _engine(
     *,
     is_shared: bool = False,
     counts_from: int = 0,
-    stuck_s: Callable[[], float] | None = None,
+    process: OwnerProcess | None = None,
 ) -> Engine:
     if config.durability not in ("fsync", "os"):
         raise InvalidArgument(f"durability is fsync or os, not {config.durability!r}.")
-    store = open_store(config.path, durability=config.durability, is_bounded=is_shared, stuck_s=stuck_s)
+    store = open_store(config.path, durability=config.durability, is_bounded=is_shared, process=process)
     disk = SystemDisk(store.folder, reclaim=store.reclaim) if isinstance(store, RocksDbStore) else None
     if counts_from:
         store = NumberedStore(store, first=counts_from)
@@ -190,7 +173,7 @@ def _engine(
 
     engine = Engine(
         store,
-        hooks=open_hooks(config_value, config.hooks),
+        hooks=open_hooks(config_value, config.settings),
         clock=SystemClock(),
         entropy=SystemEntropy(),
         disk=disk,
@@ -210,9 +193,18 @@ def _engine(
     return engine
 
 
-def open_hooks(config_value: Callable[[str], str | None], limits: HookLimits | None = None) -> Hooks:
+def open_hooks(config_value: Callable[[str], str | None], settings: Settings | None = None) -> Hooks:
     """Return what runs scripts, which read config values as far as these are for scripts to know."""
-    return LuaHooks(partial(read_for_hook, config_value), **asdict(limits if limits is not None else HookLimits()))
+    settings = settings if settings is not None else Settings()
+    return LuaHooks(
+        partial(read_for_hook, config_value),
+        timeout_ms=settings.hook_timeout_ms,
+        memory_bytes_max=settings.hook_memory_bytes_max,
+        breaker_threshold=settings.hook_breaker_threshold,
+        breaker_cooldown_ms=settings.hook_breaker_cooldown_ms,
+        breaker_share_percent=settings.hook_breaker_share_percent,
+        breaker_window_ms=settings.hook_breaker_window_ms,
+    )
 
 
 def open_store(
@@ -220,7 +212,7 @@ def open_store(
     *,
     durability: Literal["fsync", "os"] = "fsync",
     is_bounded: bool = False,
-    stuck_s: Callable[[], float] | None = None,
+    process: OwnerProcess | None = None,
 ) -> Store:
     """Return the store in a folder, at a URL, or in memory, for a broker to open.
 
@@ -228,7 +220,7 @@ def open_store(
         path: where it is.
         durability: see ``BrokerConfig``.
         is_bounded: whether a database that takes longer to answer than the lease counts as failed.
-        stuck_s: returns for how long this process has made no progress; see ``Ownership``.
+        process: what is known of this process and of others; see ``Ownership``.
 
     Raises:
         InvalidArgument: there is no such kind of store, or what it needs is not installed.
@@ -238,7 +230,7 @@ def open_store(
     if isinstance(path, str) and is_url(path):
         url = parse_store_url(path)
         with _needing_extra(url):
-            ownership = _ownership(url, stuck_s)
+            ownership = _ownership(url, process)
             if url.scheme == "postgresql":
                 return _postgres_store(url, durability, ownership, is_bounded=is_bounded)
             return _s3_store(url, ownership)
@@ -252,7 +244,7 @@ def open_board(url: str) -> Board:
         InvalidArgument: there can be no cluster, or what it needs is not installed.
     """
     if not is_url(url):
-        raise InvalidArgument("Several nodes share a store at postgresql:// or s3://; a folder has one broker.")
+        raise InvalidArgument("Several nodes share a store at postgresql://, s3:// or az://; a folder has one broker.")
     store = parse_store_url(url)
     with _needing_extra(store):
         return _postgres_board(store) if store.scheme == "postgresql" else _s3_board(store)
@@ -298,9 +290,11 @@ def _s3_store(url: StoreUrl, ownership: Ownership) -> Store:
     return S3Store(_bucket(url), window_ms=url.number("window_ms", WINDOW_MS), ownership=ownership)
 
 
-def _bucket(url: StoreUrl) -> S3Bucket:
-    from fairlane.adapters.s3.bucket import S3Bucket
+def _bucket(url: StoreUrl) -> ObjectBucket:
+    from fairlane.adapters.s3.bucket import AzureContainer, S3Bucket
 
+    if url.scheme == AZURE:
+        return AzureContainer(url.address, account=url.options.get("account"), endpoint=url.options.get("endpoint"))
     return S3Bucket(
         url.address,
         endpoint=url.options.get("endpoint"),
@@ -309,12 +303,12 @@ def _bucket(url: StoreUrl) -> S3Bucket:
     )
 
 
-def _ownership(url: StoreUrl, stuck_s: Callable[[], float] | None = None) -> Ownership:
+def _ownership(url: StoreUrl, process: OwnerProcess | None = None) -> Ownership:
     ownership = Ownership(
         heartbeat_timeout_ms=url.number("heartbeat_timeout_ms", HEARTBEAT_TIMEOUT_MS), force=url.truth("force")
     )
-    if stuck_s is not None:
-        ownership = replace(ownership, stuck_s=stuck_s)
+    if process is not None:
+        ownership = replace(ownership, process=process)
     return replace(ownership, owner=url.options["owner"]) if "owner" in url.options else ownership
 
 

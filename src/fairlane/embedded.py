@@ -64,6 +64,7 @@ class EmbeddedTransport:
             visibility_ms=request.visibility_ms,
             owner=request.owner,
             with_state=request.with_state,
+            handlers=request.credit if request.handlers is None else request.handlers,
         )
         await deliveries.__aenter__()
         channel = EmbeddedChannel(self._broker, request.queue, deliveries, sink, self._channels)
@@ -106,6 +107,10 @@ class EmbeddedChannel:
             if unseen:
                 await self._broker.nack_many(self._queue, unseen, intent="defer")
             await self._deliveries.close()
+
+    async def widen(self, handlers: int) -> None:
+        """Change the number of handlers; see ``Channel``."""
+        self._broker.widen(self._deliveries._consumer, handlers)
 
     async def _run(self) -> None:
         async for delivery in self._deliveries:

@@ -100,7 +100,7 @@ class QueueNotFound(RequestError):
 class QueueExists(RequestError):
     """A queue with this name already exists. It was not changed."""
 
-    remedy = "Choose another name, or update the existing queue."
+    remedy = "Use ensure_queue to create it only if missing, or update_queue to change it."
 
 
 class MessageNotFound(RequestError):
@@ -146,6 +146,12 @@ class StageMismatch(RequestError):
     """The staged messages are not the ones that the request continues or publishes. Nothing was staged or published."""
 
     remedy = "Stage the whole part again under a new name, then publish that."
+
+
+class RepeatTooLate(RequestError):
+    """The message may be a repeat of one that the broker has forgotten already. It was not enqueued now."""
+
+    remedy = "Look whether the message is in the queue or done; if it is not, enqueue it again as a new message."
 
 
 class NotPending(RequestError):

@@ -15,6 +15,7 @@ from typing import Final
 FIELDS: Final = (
     *("code", "correlation_id", "caller", "address", "group", "node"),
     *("queue", "message_id", "attempt", "verdict", "child"),
+    *("interface", "verb", "status", "duration_ms"),
 )
 """What an event may have besides its text."""
 _EVENT_LENGTH_MAX: Final = 2_000
@@ -65,7 +66,7 @@ def _json_line(event: dict[str, object]) -> str:
 
 
 def _shown(value: object) -> object:
-    return value if isinstance(value, int) else _cut(str(value), _FIELD_LENGTH_MAX)
+    return value if isinstance(value, (int, float)) else _cut(str(value), _FIELD_LENGTH_MAX)
 
 
 def _cut(text: str, length_max: int) -> str:
@@ -79,3 +80,12 @@ def set_up_logs(log_format: str, level: str, *, shows_process: bool = False) -> 
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     for chatty in ("uvicorn", "websockets"):  # below errors they log only mistakes of clients, who could fill the disk
         logging.getLogger(chatty).setLevel(logging.ERROR)
+
+
+def set_up_json_log(name: str) -> None:
+    """Send the events of one logger to standard error as lines of JSON, whatever the format and level of the others."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter(is_json=True))
+    logger = logging.getLogger(name)
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(logging.INFO)

@@ -8,7 +8,7 @@ from typing import get_type_hints
 import pytest
 
 from fairlane import errors, scheduler
-from fairlane.assembly import Broker, BrokerConfig, HookLimits, QueuePolicy, Settings
+from fairlane.assembly import Broker, BrokerConfig, QueuePolicy, Settings
 from fairlane.errors import FairlaneError
 from fairlane.journal.events import KINDS
 from fairlane.model import limits
@@ -52,9 +52,7 @@ def test_every_field_of_a_policy_is_in_the_reference(name: str) -> None:
     assert f"| `{name}` |" in POLICY_PAGE
 
 
-@pytest.mark.parametrize(
-    "name", [name for kind in (BrokerConfig, Settings, HookLimits) for name in kind.__dataclass_fields__]
-)
+@pytest.mark.parametrize("name", [name for kind in (BrokerConfig, Settings) for name in kind.__dataclass_fields__])
 def test_every_setting_of_a_broker_is_in_the_reference(name: str) -> None:
     """The reference has a row for each setting a broker is opened with."""
     assert f"| `{name}` |" in BROKER_PAGE

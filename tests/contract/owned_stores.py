@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from fairlane.adapters.postgres.store import PostgresStore
-from fairlane.adapters.s3.bucket import S3Bucket
+from fairlane.adapters.s3.bucket import AzureContainer, S3Bucket
 from fairlane.adapters.s3.store import S3Store
 from fairlane.adapters.shared.ownership import Ownership
 from fairlane.ports.store import Store
 from tests.conftest import BUCKET
-from tests.kit.servers.stores import PostgresServer, S3Server
 
-KINDS = ("postgres", "s3")
+KINDS = ("postgres", "s3", "azure")
 _numbers = itertools.count(1)
 
 
@@ -46,14 +45,16 @@ class Place:
         return self._make(ownership=ownership, **({} if clock is None else {"monotonic": clock}))
 
 
-def place_on(kind: str, postgres: PostgresServer, s3: S3Server) -> Place:
-    """Return a new location on a server."""
+def place_on(kind: str, server: Any) -> Place:
+    """Return a new location on a server of a kind."""
     name = f"owned-{next(_numbers)}"
 
     def make(**options: Any) -> OwnedStore:
         if kind == "postgres":
-            return PostgresStore(postgres.url, namespace=name, **options)
-        bucket = S3Bucket(f"{BUCKET}/{name}", endpoint=s3.endpoint, is_anonymous=True)
+            return PostgresStore(server.url, namespace=name, **options)
+        if kind == "azure":
+            return S3Store(AzureContainer(f"{BUCKET}/{name}", endpoint=server.endpoint), window_ms=0, **options)
+        bucket = S3Bucket(f"{BUCKET}/{name}", endpoint=server.endpoint, is_anonymous=True)
         return S3Store(bucket, window_ms=0, **options)
 
     return Place(make)

@@ -16,20 +16,19 @@ from hypothesis import strategies as st
 from fairlane.adapters.memory.board import MemoryBoard
 from fairlane.adapters.postgres.board import PostgresBoard
 from fairlane.adapters.s3.board import S3Board
-from fairlane.adapters.s3.bucket import S3Bucket
+from fairlane.adapters.s3.bucket import AzureContainer, S3Bucket
 from fairlane.errors import InvalidArgument, StoreFailed
 from fairlane.ports.board import Board, Entry
 from tests.conftest import BUCKET
-from tests.kit.servers.stores import PostgresServer, S3Server
-from tests.kit.waiting import PATIENCE_S
+from tests.kit.waiting import PATIENCE_S, wait_until
 
-KINDS = ("memory", "postgres", "s3")
+KINDS = ("memory", "postgres", "s3", "azure")
 _numbers = itertools.count(1)
 Place = Callable[[], Board]
 
 
 @pytest.fixture(params=KINDS)
-def places(request: pytest.FixtureRequest, postgres: PostgresServer, s3: S3Server) -> Iterator[Callable[[], Place]]:
+def places(request: pytest.FixtureRequest) -> Iterator[Callable[[], Place]]:
     """Provide factories of boards: each call returns one more handle on the same board."""
     opened: list[Board] = []
 
@@ -38,7 +37,7 @@ def places(request: pytest.FixtureRequest, postgres: PostgresServer, s3: S3Serve
         first = MemoryBoard()
 
         def board() -> Board:
-            opened.append(_board(request.param, name, first, postgres, s3))
+            opened.append(_board(request, name, first))
             return opened[-1]
 
         return board
@@ -48,13 +47,16 @@ def places(request: pytest.FixtureRequest, postgres: PostgresServer, s3: S3Serve
         board.close()
 
 
-def _board(kind: str, name: str, first: MemoryBoard, postgres: PostgresServer, s3: S3Server) -> Board:
+def _board(request: pytest.FixtureRequest, name: str, first: MemoryBoard) -> Board:
     chance = random.Random(1)
-    if kind == "memory":
+    if request.param == "memory":
         return first.another()
-    if kind == "postgres":
-        return PostgresBoard(postgres.url, namespace=name, network_timeout_ms=10_000, chance=chance)
-    return S3Board(S3Bucket(f"{BUCKET}/{name}", endpoint=s3.endpoint, is_anonymous=True), chance=chance)
+    server = request.getfixturevalue(request.param)
+    if request.param == "postgres":
+        return PostgresBoard(server.url, namespace=name, network_timeout_ms=10_000, chance=chance)
+    if request.param == "azure":
+        return S3Board(AzureContainer(f"{BUCKET}/{name}", endpoint=server.endpoint), chance=chance)
+    return S3Board(S3Bucket(f"{BUCKET}/{name}", endpoint=server.endpoint, is_anonymous=True), chance=chance)
 
 
 @pytest.fixture
@@ -239,6 +241,17 @@ def test_a_closed_board_raises(place: Place) -> None:
         with pytest.raises(StoreFailed, match="closed"):
             call()
     assert other.read() == {"x": entry}
+
+
+def test_processes_that_are_connected_have_not_ended(place: Place) -> None:
+    """Nobody is reported while it is connected, or was never seen, and nobody who attends is in doubt."""
+    boards = [place(), place()]
+    for number, board in enumerate(boards):
+        board.attend(f"p{number}", lambda: None)
+        board.read()
+    for board in boards:
+        wait_until(board.is_attending, what="A look has shown it")
+        assert board.ended(["p0", "p1", "p2"]) == frozenset()
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -7,11 +7,11 @@ import itertools
 
 import pytest
 
+from fairlane.adapters.shared.ownership import OwnerProcess
 from fairlane.errors import StoreFenced, StoreLocked
 from fairlane.ports.store import Extent
 from fairlane.server.watchdog import watching
 from fairlane.testing.store_contract import commit_of, page_of
-from tests.kit.servers.stores import PostgresServer, S3Server
 from tests.kit.waiting import wait_until
 
 from .owned_stores import KINDS, HandClock, OwnedStore, Place, place_on
@@ -24,8 +24,8 @@ ASKED = 70
 
 
 @pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, postgres: PostgresServer, s3: S3Server) -> Place:
-    return place_on(request.param, postgres, s3)
+def place(request: pytest.FixtureRequest) -> Place:
+    return place_on(request.param, request.getfixturevalue(request.param))
 
 
 def opens(store: OwnedStore) -> bool:
@@ -192,7 +192,8 @@ def test_an_owner_whose_event_loop_hangs_is_taken_over(place: Place) -> None:
 
     async def hang() -> None:
         with watching() as watchdog:
-            first = place.store(heartbeat_timeout_ms=SHORT_MS, sends_heartbeats=True, stuck_s=watchdog.stuck_s)
+            process = OwnerProcess(stuck_s=watchdog.stuck_s)
+            first = place.store(heartbeat_timeout_ms=SHORT_MS, sends_heartbeats=True, process=process)
             first.recover()
             wait_until(lambda: opens(second), what="The second process takes over")  # blocks the loop until then
             with pytest.raises(StoreFenced):
@@ -216,6 +217,38 @@ def test_an_owner_that_was_stopped_asks_before_it_answers(place: Place) -> None:
     second.recover()
     first.check_owned()  # it has asked just now, and relies on that
     clock.now_s += 60
+    with pytest.raises(StoreFenced):
+        first.check_owned()
+    first.close()
+    second.close()
+
+
+def test_an_owner_that_is_known_to_have_ended_is_not_waited_for(place: Place) -> None:
+    """Evidence is about a process: another one of the same owner is waited for."""
+    first = place.store(owner="a", process=OwnerProcess(name="a1"))
+    first.recover()
+    with pytest.raises(StoreLocked):
+        place.store(owner="b", process=OwnerProcess(ended=frozenset({"a", "a0", "a2"}))).recover()
+    second = place.store(owner="b", process=OwnerProcess(name="b1", ended=frozenset({"a1"})))
+    second.recover()
+    with pytest.raises(StoreFenced):
+        first.renew()
+    with pytest.raises(StoreLocked):
+        place.store(owner="c", process=OwnerProcess(ended=frozenset({"a1"}))).recover()
+    first.close()
+    second.close()
+
+
+def test_an_owner_in_doubt_asks_before_it_answers(place: Place) -> None:
+    """A process that lives and was taken for ended finds out, although its own timeout is far away."""
+    doubts: list[str] = []
+    process = OwnerProcess(name="a1", is_in_doubt=lambda: bool(doubts))
+    first = place.store(heartbeat_timeout_ms=600_000, process=process)
+    first.recover()
+    second = place.store(process=OwnerProcess(ended=frozenset({"a1"})))
+    second.recover()
+    first.check_owned()
+    doubts.append("the board is out of reach")
     with pytest.raises(StoreFenced):
         first.check_owned()
     first.close()

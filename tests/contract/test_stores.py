@@ -13,13 +13,14 @@ from fairlane.adapters.memory.store import MemoryStore
 from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.adapters.postgres.store import PostgresStore
 from fairlane.adapters.rocksdb.store import RocksDbStore
-from fairlane.adapters.s3.bucket import S3Bucket
+from fairlane.adapters.s3.bucket import AzureContainer, ObjectBucket, S3Bucket
 from fairlane.adapters.s3.store import S3Store
 from fairlane.ports.store import Store
 from fairlane.testing.faulty_store import FaultyStore
 from fairlane.testing.store_contract import StoreContract
 from fairlane.testing.store_machine import check_against_model
 from tests.conftest import BUCKET
+from tests.kit.servers.azurite import AzuriteServer
 from tests.kit.servers.stores import PostgresServer, S3Server
 
 NUMBERS = itertools.count(1)
@@ -134,10 +135,12 @@ class TestS3Store(ContractWithModel):
         return again
 
     def _store_at(self, prefix: str) -> Store:
-        bucket = S3Bucket(f"{BUCKET}/{prefix}", endpoint=self.endpoint, is_anonymous=True)
-        store = self.kind(bucket, window_ms=0, segments_max=3)
+        store = self.kind(self._bucket(f"{BUCKET}/{prefix}"), window_ms=0, segments_max=3)
         self.prefix_of[id(store)] = prefix
         return store
+
+    def _bucket(self, address: str) -> ObjectBucket:
+        return S3Bucket(address, endpoint=self.endpoint, is_anonymous=True)
 
 
 class MergingS3Store(S3Store):
@@ -151,3 +154,16 @@ class MergingS3Store(S3Store):
 
 class TestS3StoreThatMerges(TestS3Store):
     kind = MergingS3Store
+
+
+class TestAzureStore(TestS3Store):
+    examples = 3
+    kind = MergingS3Store
+
+    @pytest.fixture(autouse=True)
+    def _server(self, azure: AzuriteServer) -> None:
+        self.endpoint = azure.endpoint
+        self.prefix_of = {}
+
+    def _bucket(self, address: str) -> ObjectBucket:
+        return AzureContainer(address, endpoint=self.endpoint)

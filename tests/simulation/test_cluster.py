@@ -89,6 +89,12 @@ def test_an_answer_before_its_commit_is_found_out(monkeypatch: pytest.MonkeyPatc
     assert "not durable" in found(ClusterSimulation)
 
 
+def test_a_node_that_is_never_in_doubt_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a node that lives relies on its memory after others saw its session end, some seed finds it."""
+    monkeypatch.setattr(SimulatedNode, "is_in_doubt", lambda _self, _incarnation: False)
+    assert found(lambda seed: ClusterSimulation(seed + 50), what="answers from memory")  # the first that does is 56
+
+
 def test_a_share_that_is_given_back_too_early_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """If an owner returns a share before its engine stops using it, groups may exceed the total."""
 

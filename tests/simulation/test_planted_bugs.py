@@ -12,7 +12,6 @@ from fairlane.broker.engine import recovery
 from fairlane.broker.steady_time import BrokerTime
 from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.core import apply as apply_module
-from fairlane.core import queue_schedule as queue_schedule_module
 from fairlane.core.apply import apply, messages
 from fairlane.core.apply import journal as apply_journal
 from fairlane.core.commands import Open
@@ -22,10 +21,12 @@ from fairlane.core.ledger import Message
 from fairlane.core.schedule import Schedule
 from fairlane.journal import codec
 from fairlane.journal.records import Opened, Staged
+from fairlane.model.ids import number_in
 from fairlane.model.message import Receipt
-from fairlane.model.names import number_of
-from fairlane.scheduler.buckets import Bucket
+from fairlane.scheduler.buckets import Throttles
 from fairlane.scheduler.kernel import Kernel
+from fairlane.scheduler.key_limits import InUseLimit
+from fairlane.scheduler.token_bucket import Bucket
 from tests.kit.simulate import main
 from tests.kit.simulation.simulation import Simulation, SimulationFailed
 from tests.kit.simulation.store import SimulatedDisk
@@ -48,7 +49,7 @@ def forget_to_fence(patch: pytest.MonkeyPatch) -> None:
     held = leases._held
 
     def unfenced(queue: Any, receipts: Any, now_ms: int) -> Any:
-        known = [queue.messages.get(number_of(receipt.id) or 0) for receipt in receipts]
+        known = [queue.messages.get(number_in(receipt.id) or 0) for receipt in receipts]
         forged = [
             Receipt(receipt.id, message.token) if message is not None and message.token else receipt
             for receipt, message in zip(receipts, known, strict=True)
@@ -103,7 +104,7 @@ def forget_to_drop_a_body(patch: pytest.MonkeyPatch) -> None:
 
 def forget_to_note_a_failure(patch: pytest.MonkeyPatch) -> None:
     """Messages are retried forever."""
-    patch.setattr(messages, "_note_failure", do_nothing)
+    patch.setattr(messages, "_note_attempt", do_nothing)
 
 
 def forget_to_take_a_token(patch: pytest.MonkeyPatch) -> None:
@@ -113,18 +114,44 @@ def forget_to_take_a_token(patch: pytest.MonkeyPatch) -> None:
 
 def let_buckets_start_full(patch: pytest.MonkeyPatch) -> None:
     """After a crash a throttle has a full burst again."""
-    set_throttle: Any = vars(queue_schedule_module)["set_throttle"]
+    set_throttle: Any = Throttles.set
 
     def full(*arguments: Any, tokens: float | None = None, **more: Any) -> None:
         del tokens
         set_throttle(*arguments, **more)
 
-    patch.setattr(queue_schedule_module, "set_throttle", full)
+    patch.setattr(Throttles, "set", full)
+
+
+def let_rates_of_tenants_start_full(patch: pytest.MonkeyPatch) -> None:
+    """After a crash each tenant, and each throttle of a pattern, has a full burst again."""
+    patch.setattr(Throttles, "begin_empty", do_nothing)
+
+
+def forget_the_limit_on_all(patch: pytest.MonkeyPatch) -> None:
+    """More messages are in flight than may be in all."""
+    patch.setattr(InUseLimit, "allowance", lambda *_: 1 << 62)
+
+
+def forget_floors(patch: pytest.MonkeyPatch) -> None:
+    """A tenant below its floor waits for others."""
+    patch.setattr(InUseLimit, "allowance", lambda limit, _node: max(0, (limit.most or 1 << 62) - limit.in_use))
+
+
+def charge_every_message_alike(patch: pytest.MonkeyPatch) -> None:
+    """A throttle that charges by cost takes one token of each message."""
+    take: Any = Bucket.take
+    patch.setattr(Bucket, "take", lambda bucket, count=1, _cost=0: take(bucket, count, count))
 
 
 def forget_dedup_ids(patch: pytest.MonkeyPatch) -> None:
     """A repeated enqueue creates a second message."""
     patch.setattr(messages, "_remember", do_nothing)
+
+
+def forget_producer_numbers(patch: pytest.MonkeyPatch) -> None:
+    """A client that repeats an enqueue creates a second message."""
+    patch.setattr(messages, "enter_numbers", do_nothing)
 
 
 def forget_deadlines(patch: pytest.MonkeyPatch) -> None:
@@ -194,7 +221,13 @@ def stage_into_the_queue(patch: pytest.MonkeyPatch) -> None:
         build(self, *known)
         self._followers[Staged] = self._enqueued
 
+    def victim(self: Schedule, queue: str, *known: Any, **how: Any) -> Message | None:
+        found = choose(self, queue, *known, **how)
+        return found if found is not None and found.joined else None  # to drop a staged one would never end
+
+    choose = Schedule.victim
     patch.setattr(Schedule, "__init__", offering)
+    patch.setattr(Schedule, "victim", victim)
 
 
 def follow_the_wall_clock(patch: pytest.MonkeyPatch) -> None:
@@ -219,7 +252,12 @@ PLANTS: list[Plant] = [
     forget_to_note_a_failure,
     forget_to_take_a_token,
     let_buckets_start_full,
+    let_rates_of_tenants_start_full,
+    forget_the_limit_on_all,
+    forget_floors,
+    charge_every_message_alike,
     forget_dedup_ids,
+    forget_producer_numbers,
     forget_deadlines,
     let_a_return_keep_its_place,
     forget_to_give_credit_back,

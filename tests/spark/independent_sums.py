@@ -122,14 +122,14 @@ class Sums:
         life.outcome = "removed"
 
     def _returned(self, event: dict[str, Any]) -> None:
-        life, is_failure = self.lives[event["message_id"]], event["reason"] != "defer"
-        self._ends_lease(life, event, failed=is_failure)
+        life, is_retry = self.lives[event["message_id"]], event["reason"] != "defer"
+        self._ends_lease(life, event, failed=event["reason"] == "failure")
         life.begun_ms, life.due_ms = int(event["at_ms"]), _whole(event["due_ms"])
-        life.retries, life.outcome = is_failure, "waiting"
+        life.retries, life.outcome = is_retry, "waiting"
 
     def _dead(self, event: dict[str, Any]) -> None:
         life = self.lives[event["message_id"]]
-        self._ends_lease(life, event, failed=event["ended"] is not None)
+        self._ends_lease(life, event, failed=event["ended"] == "failure")
         self._note(life, event["at_ms"], dead=1)
         self._note(life, event["at_ms"], **{f"dead_{event['reason']}": 1})
         self._decided(life, event, "missed" if event["reason"] == "deadline" else "otherwise")

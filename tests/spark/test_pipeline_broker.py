@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from fairlane.adapters.parquet_export import export_segment
 from fairlane.journal.identity import JournalIdentity
 from fairlane.journal.records import SegmentImage
+from fairlane.model.ids import message_number
 from fairlane.spark.pipeline import JournalFolder, LiveJournal, read_table, run_pipeline, verify
 from fairlane.spark.source.server_address import ServerAddress
 from fairlane.testing.stepped import SteppedBroker
@@ -72,9 +73,13 @@ def test_what_was_done_to_a_broker_is_in_the_tables(spark: SparkSession, tmp_pat
     messages = read_table(spark, tmp_path / "tables", "messages")
     assert told(messages.where("top_key = 'late'"), "outcome", "reason") == [("removed", "deadline")]
     assert messages.where("outcome = 'acked'").selectExpr("sum(cost_true)").first() == (5 * 38,)
-    assert told(messages.where(f"message_id = '{second.id}'"), "throttled_ms", "turn_ms", "wait_ms", "service_ms") == [
-        (1000, 400, 1400, 50)
-    ]
+    assert told(
+        messages.where(f"message_id = '{message_number(second.id)}'"),
+        "throttled_ms",
+        "turn_ms",
+        "wait_ms",
+        "service_ms",
+    ) == [(1000, 400, 1400, 50)]
     ((signature, count),) = told(read_table(spark, tmp_path / "tables", "dead_letters"), "signature", "count")
     assert (signature, count) == ("gave up after <n> tries", 3)
     assert told(read_table(spark, tmp_path / "tables", "sla"), "top_key", "missed") == [("late", 1)]

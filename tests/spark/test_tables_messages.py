@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from datetime import date
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from fairlane.model.ids import MessageIds
 from fairlane.spark.tables.attempts import attempts
 from fairlane.spark.tables.messages import messages
+from fairlane.spark.tables.table import uuid_of
 from tests.spark.table_rows import DAY, DAY_0, Event, enqueued, event, frame, message_id, of
 
 NEWEST = date(2026, 1, 2)
@@ -60,11 +63,11 @@ def test_a_message_that_fails_dies_and_is_redriven(spark: SparkSession) -> None:
         of("leased", 4, 130, 1),
         of("returned", 5, 140, 1, reason="defer", due_ms=DAY_0 + 200),
         of("leased", 6, 200, 1),
-        of("dead", 7, 230, 1, reason="max_attempts", ended="expiry", target="mail.dlq"),
+        of("dead", 7, 230, 1, reason="max_expiries", ended="expiry", target="mail.dlq"),
     ]
     (row,) = rows_of(spark, *story).values()
-    assert (row["outcome"], row["reason"], row["error"], row["is_open"]) == ("dead", "max_attempts", "first", True)
-    assert (row["attempts"], row["failures"], row["deaths"], row["redrives"]) == (3, 2, 1, 0)
+    assert (row["outcome"], row["reason"], row["error"], row["is_open"]) == ("dead", "max_expiries", "first", True)
+    assert (row["attempts"], row["failures"], row["deaths"], row["redrives"]) == (3, 1, 1, 0)
     assert (row["backoff_ms"], row["delayed_ms"], row["turn_ms"], row["service_ms"]) == (100, 60, 20, 50)
     assert (row["queue"], row["done_ms"], row["day"]) == ("mail", DAY_0 + 230, NEWEST)
 
@@ -133,3 +136,13 @@ def test_messages_that_a_sink_staged(spark: SparkSession) -> None:
     first = found[message_id(1)]
     assert (first["outcome"], first["turn_ms"], first["wait_ms"], first["key"]) == ("acked", 30, 30, "acme")
     assert found[message_id(2)]["outcome"] == "staged"
+
+
+def test_ids_are_made_as_the_broker_makes_them(spark: SparkSession) -> None:
+    """Spark and the broker agree, for random numbers and for journals of every first digit."""
+    chance = random.Random(7)
+    pairs = [(chance.randrange(2**53), f"{digit:x}{chance.randrange(2**60):015x}") for digit in range(16)]
+    rows = [(message_id(number), journal_id) for number, journal_id in pairs]
+    frame = spark.createDataFrame(rows, "message_id string, journal_id string")
+    found = [row[0] for row in frame.select(uuid_of("message_id", "journal_id")).collect()]
+    assert found == [MessageIds([(0, journal_id)]).id_of(number) for number, journal_id in pairs]

@@ -30,8 +30,8 @@ from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.threads import Broker
 from fairlane.broker.settings import Settings
 from fairlane.errors import FairlaneError, MessageNotFound
+from fairlane.model.ids import number_in
 from fairlane.model.message import Delivery, MessageView, NewMessage, Receipt
-from fairlane.model.names import number_of
 from fairlane.model.policy import QueuePolicy
 
 QUEUES = ("orders", "shipping")
@@ -236,7 +236,7 @@ class Hand:
             for view in itertools.chain.from_iterable(found):
                 state, etag = (None, None) if view.state_etag is None else self._state_of(view)
                 # No view shows the token, and the ledger has 0 for a message that is not leased.
-                token = self._broker._engine.ledger.token_of(view.queue, number_of(view.id)) or None
+                token = self._broker._engine.ledger.token_of(view.queue, number_in(view.id)) or None
                 messages.append([view.id, view.queue, name_in(view.payload), token, state, etag])
             return {"messages": messages, "config": self._broker.list_config("life:")}
 

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tests.kit.ids import numbered
+
 Outcome = Literal["done", "refused", "unknown"]
 
 
@@ -138,7 +140,7 @@ def _tokens_grow(got: Sequence[Got]) -> Iterable[str]:
 
 def _ids_grow(sent: Sequence[Sent]) -> Iterable[str]:
     """A message enqueued after another enqueue was answered has a greater id, within the same journal."""
-    known = [(each, int(each.id, 16)) for each in sent if each.id is not None]
+    known = [(each, numbered(each.id)) for each in sent if each.id is not None]
     for journal in {_journal(each.queue, number) for each, number in known}:
         mine = [(each, number) for each, number in known if _journal(each.queue, number) == journal]
         asked = sorted((each.asked, number) for each, number in mine)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import BUCKET
+from tests.kit.servers.azurite import AzuriteServer
 from tests.kit.servers.nodes import Cluster
 from tests.kit.servers.stores import PostgresServer, S3Server, ServerMissing
 
@@ -140,8 +141,12 @@ def test_requests_that_nodes_ask_each_other(durable_postgres: PostgresServer, tm
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("step", [Chaos.kill_owner, Chaos.stop_owner])
-def test_two_nodes_over_s3(s3: S3Server, tmp_path: Path, step: Callable[[Chaos], Awaitable[None]]) -> None:
-    """Over S3, too, the queues of a killed or suspended node continue on the other, without violations."""
-    cluster = cluster_of(2, s3.url(BUCKET, tmp_path.name) + "&window_ms=5", tmp_path)
+@pytest.mark.parametrize("kind", ["s3", "azure"])
+def test_two_nodes_over_objects(
+    request: pytest.FixtureRequest, kind: str, tmp_path: Path, step: Callable[[Chaos], Awaitable[None]]
+) -> None:
+    """Over S3 and Azure, too, the queues of a killed or suspended node continue on the other, without violations."""
+    server: S3Server | AzuriteServer = request.getfixturevalue(kind)
+    cluster = cluster_of(2, server.url(BUCKET, tmp_path.name) + "&window_ms=5", tmp_path)
     found = clean(run(cluster, step, times=2, is_throttled=False))
     assert found.counts["moves"] >= 1

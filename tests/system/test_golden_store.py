@@ -17,6 +17,7 @@ from fairlane.errors import JournalTrimmed, LeaseMismatch, MessageNotFound
 from fairlane.model.message import Delivery, MessageView, Receipt
 from fairlane.testing.clock import FakeClock
 from fairlane.testing.stepped import SteppedBroker
+from tests.kit.ids import numbered
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DAY_MS = 24 * 3_600_000
@@ -50,13 +51,26 @@ def as_json(value: msgspec.Struct) -> Picture:
     return plain
 
 
+def number_of(message_id: str) -> str:
+    """Return the number in an id. The picture knows messages by their numbers, which outlive every form of ids."""
+    return f"{numbered(message_id):016x}"
+
+
 def sight_of(broker: SteppedBroker, view: MessageView) -> Picture:
     """Return a message in the terms of the picture."""
     sight = as_json(view)
     state, etag = broker.get_state(view.queue, view.id)
     assert etag == view.state_etag
     assert view.payload is not None
-    return sight | {"payload": view.payload.hex(), "state": None if state is None else state.hex()}
+    sight["id"] = number_of(view.id)
+    if view.correlation_id == view.id:
+        sight["correlation_id"] = sight["id"]
+    errors = [[failed.at_ms, failed.attempt, failed.reason, failed.error] for failed in view.errors]
+    return sight | {
+        "payload": view.payload.hex(),
+        "state": None if state is None else state.hex(),
+        "errors": errors,  # the picture has them as the journal does
+    }
 
 
 def all_views(broker: SteppedBroker) -> list[MessageView]:
@@ -79,7 +93,7 @@ def test_there_is_a_golden_store() -> None:
 
 def test_the_messages_are_as_they_were(broker: SteppedBroker, picture: Picture) -> None:
     """Every message is there with all that is known of it, and no other is."""
-    seen = {view.id: sight_of(broker, view) for view in all_views(broker)}
+    seen = {number_of(view.id): sight_of(broker, view) for view in all_views(broker)}
     wanted = {message["id"]: message for message in picture["messages"]}
     assert seen.keys() == wanted.keys()
     for message_id, message in wanted.items():
@@ -118,7 +132,7 @@ def test_config_readers_and_dedup_ids_are_as_they_were(broker: SteppedBroker, pi
     assert [reader.name for reader in broker.readers()] == picture["readers"]
     assert [reader.name for reader in broker.readers() if reader.is_passed] == picture["passed_readers"]
     for dedup_id, message_id in picture["dedup_ids"].items():
-        assert broker.enqueue("billing", b"again", dedup_id=dedup_id) == message_id
+        assert number_of(broker.enqueue("billing", b"again", dedup_id=dedup_id)) == message_id
 
 
 def test_the_leases_are_as_they_were(broker: SteppedBroker, picture: Picture) -> None:
@@ -160,7 +174,7 @@ def test_every_message_can_be_done(broker: SteppedBroker, picture: Picture) -> N
         while deliveries := broker.lease(name, 10, wait_ms=60_000):
             assert broker.ack_many(name, deliveries) == [None] * len(deliveries)
             got.extend(deliveries)
-    assert {delivery.id: delivery.payload.hex() for delivery in got} == {
+    assert {number_of(delivery.id): delivery.payload.hex() for delivery in got} == {
         message["id"]: message["payload"] for message in picture["messages"]
     }
     assert len({delivery.id for delivery in got}) == len(got)

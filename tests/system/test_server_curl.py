@@ -22,12 +22,15 @@ def test_the_commands_of_the_http_reference_work(tmp_path: Path) -> None:
     opening = [line for line in first.splitlines() if line.startswith("post()")]
     with serving(tmp_path / "data") as server:
         script = "\n".join(["set -eu", f"F=http://{server.address}/v1", *opening, way, dead])
-        result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+        result = subprocess.run(
+            ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
+        )
     assert (result.returncode, result.stderr) == (0, "")
     answers = result.stdout.split("\n")
     assert '"error":{' not in result.stdout
     assert answers[0] == "{}"
-    assert answers[1] == '{"results":[{"id":"0000000000000004"}]}'
+    found = re.fullmatch(r'\{"results":\[\{"id":"([-0-9a-f]{36})","correlation_id":"\1"\}\]\}', answers[1])
+    assert found is not None, answers[1]
     assert '"reason":"no_consumer"' in answers[2]
     assert '"token":5,"payload":"aGVsbG8="' in answers[3]
     assert answers[6] == '{"results":[{}]}'

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import BUCKET
+from tests.kit.servers.azurite import AzuriteServer
 from tests.kit.servers.stores import PostgresServer, S3Server
 from tests.kit.waiting import wait_until
 
@@ -20,13 +21,13 @@ HELLO = base64.b64encode(b"hello").decode()
 HEARTBEAT_TIMEOUT_MS = 3_000
 
 
-@pytest.fixture(params=["postgres", "s3"])
+@pytest.fixture(params=["postgres", "s3", "azure"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
         postgres: PostgresServer = request.getfixturevalue("durable_postgres")
         return f"{postgres.url}&namespace={tmp_path.name}&heartbeat_timeout_ms={HEARTBEAT_TIMEOUT_MS}"
-    s3: S3Server = request.getfixturevalue("s3")
-    return s3.url(BUCKET, tmp_path.name) + f"&window_ms=1&heartbeat_timeout_ms={HEARTBEAT_TIMEOUT_MS}"
+    server: S3Server | AzuriteServer = request.getfixturevalue(request.param)
+    return server.url(BUCKET, tmp_path.name) + f"&window_ms=1&heartbeat_timeout_ms={HEARTBEAT_TIMEOUT_MS}"
 
 
 def enqueue(http: HttpClient, count: int = 1) -> list[str]:

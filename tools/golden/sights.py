@@ -169,7 +169,7 @@ def _in_billing(maker: Maker) -> dict[str, dict[str, Any]]:
             enqueued_ms=second + 2 * SECOND_MS,
             due_ms=second + 2 * SECOND_MS + 100 + 5_000,
             attempts=1,
-            failures=1,
+            failures=0,
             errors=[[second + 2 * SECOND_MS + 100, 1, "expiry", "The lease ended."]],
         ),
         "released": plain(
@@ -179,7 +179,7 @@ def _in_billing(maker: Maker) -> dict[str, dict[str, Any]]:
             enqueued_ms=last,
             due_ms=last + 5_000,
             attempts=1,
-            failures=1,
+            failures=0,
             errors=[[last, 1, "release", "The consumer went away."]],
         ),
         "worn out": plain(

@@ -13,11 +13,27 @@ from fairlane.model.names import queue_name_fault
 
 POSTGRES: Final = frozenset(("postgresql", "postgres"))
 S3: Final = "s3"
+AZURE: Final = "az"
+OBJECTS: Final = frozenset((S3, AZURE))
+"""The schemes of object stores."""
 NAMESPACE: Final = "default"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _OWNERSHIP_OPTIONS: Final = frozenset(("owner", "heartbeat_timeout_ms", "force"))
 _POSTGRES_OPTIONS: Final = _OWNERSHIP_OPTIONS | {"namespace"}
-_S3_OPTIONS: Final = _OWNERSHIP_OPTIONS | {"endpoint", "region", "anonymous", "window_ms"}
+_OBJECT_OPTIONS: Final = {
+    S3: _OWNERSHIP_OPTIONS | {"endpoint", "region", "anonymous", "window_ms"},
+    AZURE: _OWNERSHIP_OPTIONS | {"endpoint", "account", "window_ms"},
+}
+_OBJECT_FORMS: Final = {
+    S3: (
+        "s3://BUCKET/PREFIX, without credentials. "
+        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use the machine's role."
+    ),
+    AZURE: (
+        "az://CONTAINER/PREFIX, without credentials. Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, "
+        "or use the machine's identity."
+    ),
+}
 _TRUTHS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _SECRETS: Final = frozenset(("password", "sslpassword"))
 
@@ -27,8 +43,8 @@ class StoreUrl:
     """The parsed URL of a store.
 
     Attributes:
-        scheme: ``postgresql`` or ``s3``.
-        address: for PostgreSQL the URL for its client, for S3 the bucket and the prefix.
+        scheme: ``postgresql``, ``s3`` or ``az``.
+        address: for PostgreSQL the URL for its client, otherwise the bucket or container, and the prefix.
         options: the options that are meant for Fairlane.
     """
 
@@ -72,17 +88,19 @@ def parse_store_url(url: str) -> StoreUrl:
         # By hand, since urlunsplit omits the slashes if there is no host.
         address = f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(theirs)}" if theirs else "")
         return StoreUrl("postgresql", address, ours)
-    if parts.scheme == S3:
-        if (unknown := next((name for name in options if name not in _S3_OPTIONS), None)) is not None:
-            known = ", ".join(sorted(_S3_OPTIONS))
-            raise InvalidArgument(f"An S3 store has no option {unknown!r}. Its options are {known}.")
-        if not parts.hostname or "@" in parts.netloc:
-            raise InvalidArgument(
-                "The URL of an S3 store must be s3://BUCKET/PREFIX, without credentials. "
-                "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use the machine's role."
-            )
-        return StoreUrl(S3, f"{parts.netloc}{parts.path}", options)
-    raise InvalidArgument(f"Unknown store URL scheme {parts.scheme}://. Use postgresql:// or s3://.")
+    if parts.scheme in OBJECTS:
+        return _object_url(parts, options)
+    raise InvalidArgument(f"Unknown store URL scheme {parts.scheme}://. Use postgresql://, s3:// or az://.")
+
+
+def _object_url(parts: SplitResult, options: Mapping[str, str]) -> StoreUrl:
+    known = _OBJECT_OPTIONS[parts.scheme]
+    if (unknown := next((name for name in options if name not in known), None)) is not None:
+        listed = ", ".join(sorted(known))
+        raise InvalidArgument(f"A store at {parts.scheme}:// has no option {unknown!r}. Its options are {listed}.")
+    if not parts.hostname or "@" in parts.netloc:
+        raise InvalidArgument(f"The URL of a store at {parts.scheme}:// must be {_OBJECT_FORMS[parts.scheme]}")
+    return StoreUrl(parts.scheme, f"{parts.netloc}{parts.path}", options)
 
 
 def group_url(url: str, group: str, *, owner: str, heartbeat_timeout_ms: int) -> str:
@@ -105,7 +123,7 @@ def group_url(url: str, group: str, *, owner: str, heartbeat_timeout_ms: int) ->
     options.pop("force", None)
     options |= {"owner": owner, "heartbeat_timeout_ms": str(heartbeat_timeout_ms)}
     path = parts.path
-    if parts.scheme == S3:
+    if parts.scheme in OBJECTS:
         path = f"{path.rstrip('/')}/g/{group}"
     else:
         options["namespace"] = f"{options.get('namespace', NAMESPACE)}.g.{group}"

@@ -4,10 +4,12 @@
 and to change its limits while the service runs.
 """
 
-from fairlane.asgi.gate import FairGate, GateOptions, GateStats, GateThrottles
+from fairlane.asgi.gate import FairGate, GateOptions, GateThrottles
 from fairlane.asgi.middleware import FairQueue
 from fairlane.asgi.protocol import header
+from fairlane.asgi.queued_request import queue_time_ms, report_cost
 from fairlane.asgi.refusal import RefusedRequest, render_json
+from fairlane.asgi.statistics import GateStats
 
 __all__ = [
     "FairGate",
@@ -17,5 +19,7 @@ __all__ = [
     "GateThrottles",
     "RefusedRequest",
     "header",
+    "queue_time_ms",
     "render_json",
+    "report_cost",
 ]

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, TypedDict
 
+from fairlane.asgi.backlog import Backlog
 from fairlane.asgi.loop_timer import LoopTimer
 from fairlane.asgi.queued_request import QueuedRequest
-from fairlane.asgi.refusal import CompletionRate, departure_error, refusal_error
+from fairlane.asgi.refusal import departure_error, refusal_error
+from fairlane.asgi.statistics import GateStats, GateTally
 from fairlane.errors import FairlaneError
 from fairlane.scheduler import (
     Backpressure,
+    DepartureReason,
     Explanation,
     Kernel,
     Key,
     KeyPolicy,
     Priority,
+    RefusalReason,
     Throttles,
 )
 from fairlane.scheduler.item import canonical_key
@@ -45,6 +47,7 @@ class GateOptions(TypedDict, total=False):
     policies: Policies | None
     policy_provider: PolicyProvider | None
     wait_timeout_ms: int | None
+    stats_keys_max: int
     clock: Callable[[], int]
 
 
@@ -69,6 +72,7 @@ class FairGate:
         policies: Policies | None = None,
         policy_provider: PolicyProvider | None = None,
         wait_timeout_ms: int | None = 30_000,
+        stats_keys_max: int = 256,
         clock: Callable[[], int] = monotonic_ms,
     ) -> None:
         """Create a gate with all its slots free.
@@ -82,15 +86,19 @@ class FairGate:
             policies: the weights, caps and limits of keys.
             policy_provider: returns the policy of each key that is not in ``policies``.
             wait_timeout_ms: how long a request may wait; None for no limit.
+            stats_keys_max: how many keys have statistics of their own. Beyond it, the key inactive longest is
+                forgotten; keys with waiting requests are kept. All keys count towards the totals.
             clock: returns the current time in milliseconds, and never runs backwards.
 
         Raises:
             ValueError: a number is out of range.
         """
         require_whole("in_flight", in_flight, least=1)
+        require_whole("stats_keys_max", stats_keys_max, least=1)
         if wait_timeout_ms is not None:
             require_whole("wait_timeout_ms", wait_timeout_ms, least=0)
         self._in_flight_max = in_flight
+        self._waiting_max = waiting_max
         self._wait_timeout_ms = wait_timeout_ms
         self._clock = clock
         self.throttles = GateThrottles(begin_change=self._begin_change, end_change=self._serve)
@@ -105,24 +113,20 @@ class FairGate:
         self._kernel.set_policy_provider(policy_provider)
         for key, policy in (policies or {}).items():
             self._kernel.set_policy(key, policy)
-        self._completion_rate = CompletionRate()
-        self._waiting: dict[QueuedRequest, None] = {}
-        self._in_flight = self._granted = self._finished = self._disconnected = 0
-        self._refused: Counter[str] = Counter()
+        self._backlog = Backlog(self.throttles)
+        self._tally = GateTally(keys_max=stats_keys_max)
+        self._in_flight = 0
         self._timer = LoopTimer(self._serve)
 
     # -------------------------------------------------------------------------------------------- for the operator
 
     def stats(self) -> GateStats:
         """Return the current statistics."""
-        return GateStats(
+        return self._tally.snapshot(
             in_flight=self._in_flight,
             in_flight_max=self._in_flight_max,
             waiting=len(self._kernel),
-            granted=self._granted,
-            finished=self._finished,
-            refused=dict(self._refused),
-            disconnected=self._disconnected,
+            waiting_max=self._waiting_max,
         )
 
     def waiting(self, key: Key) -> int:
@@ -135,8 +139,7 @@ class FairGate:
 
     def explain(self, key: Key) -> Explanation | None:
         """Return why the request of a key that has waited longest waits, or None if the key has none."""
-        key = canonical_key(key)
-        request = next((request for request in self._waiting if request.key == key), None)
+        request = self._backlog.first_of(canonical_key(key))
         return None if request is None else self._kernel.explain(request, self._clock())
 
     def set_policy(self, key: Key, policy: KeyPolicy) -> None:
@@ -170,11 +173,13 @@ class FairGate:
         """
         self._begin_change()
         self._kernel.pause(key)
+        self._backlog.set_paused(key, is_paused=True)
 
     def resume(self, key: Key) -> None:
         """Undo ``pause``."""
         self._begin_change()
         self._kernel.resume(key)
+        self._backlog.set_paused(key, is_paused=False)
         self._serve()
 
     # ------------------------------------------------------------------------------------------ for the middleware
@@ -202,35 +207,41 @@ class FairGate:
             KeyFull, GlobalFull: a limit on waiting requests is reached.
             WrongEventLoop: the gate is in use by another event loop.
         """
-        self._timer.settle_in(is_busy=bool(self._in_flight or self._waiting))
-        was_backlogged = len(self._kernel) > 0
+        self._timer.settle_in(is_busy=bool(self._in_flight or self._backlog))
         now_ms = self._clock()
         refusal = self._kernel.offer(request, now_ms)
         if refusal is not None:
-            raise refusal_error(refusal, self._retry_after_ms())
-        self._waiting[request] = None
+            self._tally.count_rejected(request.key)
+            is_service_full = refusal.reason is RefusalReason.GLOBAL_FULL
+            retry_after_ms = self._backlog.retry_after_ms(request, now_ms, is_service_full=is_service_full)
+            raise refusal_error(refusal, retry_after_ms)
+        self._tally.count_entered(request.key)
         self._serve()
-        if not was_backlogged and self._waiting:
-            self._completion_rate.begin(now_ms)
+        if not request.is_decided:
+            self._backlog.add(request, now_ms)
 
-    def begin(self) -> None:
+    def begin(self, request: QueuedRequest) -> None:
         """Count a granted request whose application is about to be called."""
-        self._granted += 1
+        request.waited_ms = max(0, self._clock() - request.arrived_ms)
+        self._tally.count_granted(request.key, request.waited_ms)
 
     def finish(self, request: QueuedRequest) -> None:
-        """Free the slot of a request whose application has ended."""
-        self._finished += 1
-        self._completion_rate.note_completion(self._clock())
+        """Free the slot of a request whose application has ended, and charge its key with what it truly cost."""
+        true_cost = request.cost if request.true_cost is None else request.true_cost
+        self._tally.count_finished(request.key, true_cost)
+        self._backlog.note_completion(request.key, self._clock())
+        if true_cost != request.cost:
+            self._kernel.settle(request.key, true_cost - request.cost, request.priority)
         self._free(request)
 
     def abandon(self, request: QueuedRequest) -> None:
         """Free what a request holds whose client has left: its entry in the queue, or the slot it was just granted."""
-        self._disconnected += 1
+        self._tally.count_disconnected(request.key, has_departed=request.error is not None)
         self._free(request)
 
     def note_refusal(self, error: FairlaneError) -> None:
         """Count a request that was answered with an error."""
-        self._refused[error.code] += 1
+        self._tally.count_refused(error)
 
     # ------------------------------------------------------------------------------------------------------ inside
 
@@ -247,24 +258,25 @@ class FairGate:
         now_ms = self._clock()
         for request in self._kernel.take(max(0, self._in_flight_max - self._in_flight), now_ms):
             self._in_flight += 1
-            del self._waiting[request]
+            self._backlog.remove(request)
             request.grant()
         for departure in self._kernel.reap(now_ms):
-            if isinstance(departure.item, QueuedRequest):
-                del self._waiting[departure.item]
-                departure.item.refuse(departure_error(departure.item, departure.reason, self._retry_after_ms()))
+            self._refuse(departure.item, departure.reason, now_ms)
         self._timer.set(self._kernel.next_event_at(), now_ms)
+
+    def _refuse(self, request: QueuedRequest, reason: DepartureReason, now_ms: int) -> None:
+        retry_after_ms = self._backlog.retry_after_ms(request, now_ms)
+        self._backlog.remove(request)
+        self._tally.count_departed(request.key, reason)
+        request.refuse(departure_error(request, reason, retry_after_ms))
 
     def _free(self, request: QueuedRequest) -> None:
         if request.is_granted:
             self._in_flight -= 1
             self._kernel.release(request.key)
         elif self._kernel.cancel(request):
-            del self._waiting[request]
+            self._backlog.remove(request)
         self._serve()
-
-    def _retry_after_ms(self) -> int:
-        return self._completion_rate.estimate_ms(len(self._kernel), self._clock())
 
 
 class GateThrottles(Throttles):
@@ -282,11 +294,13 @@ class GateThrottles(Throttles):
         rate: float,
         burst: float | None = None,
         tokens: float | None = None,
+        charges_cost: bool = False,
         now_ms: int | None = None,
     ) -> None:
         """Set or change a throttle; see ``Throttles.set``."""
         present_ms = self._begin_change()
-        super().set(name, rate=rate, burst=burst, tokens=tokens, now_ms=present_ms if now_ms is None else now_ms)
+        at_ms = present_ms if now_ms is None else now_ms
+        super().set(name, rate=rate, burst=burst, tokens=tokens, charges_cost=charges_cost, now_ms=at_ms)
         self._end_change()
 
     def remove(self, name: str, *, now_ms: int | None = None) -> bool:
@@ -295,29 +309,3 @@ class GateThrottles(Throttles):
         was_there = super().remove(name, now_ms=present_ms if now_ms is None else now_ms)
         self._end_change()
         return was_there
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateStats:
-    """The statistics of a gate at one instant.
-
-    Each request that has arrived either waits or is counted in exactly one of ``granted``, ``refused`` and
-    ``disconnected``.
-
-    Attributes:
-        in_flight: slots in use.
-        in_flight_max: the number of slots.
-        waiting: requests that wait for a slot.
-        granted: requests for which the application was called.
-        finished: granted requests whose application has ended, successfully or not.
-        refused: requests answered with an error, by error code.
-        disconnected: requests whose client left, or that the server cancelled, before their turn.
-    """
-
-    in_flight: int
-    in_flight_max: int
-    waiting: int
-    granted: int
-    finished: int
-    refused: Mapping[str, int]
-    disconnected: int

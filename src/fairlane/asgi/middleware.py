@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, Unpack
 
-from fairlane.asgi.gate import FairGate, GateOptions, GateStats
+from fairlane.asgi.gate import FairGate, GateOptions
 from fairlane.asgi.inbox import Inbox
 from fairlane.asgi.protocol import ASGIApp, Scope, Send, header
-from fairlane.asgi.queued_request import QueuedRequest
+from fairlane.asgi.queued_request import QueuedRequest, attach
 from fairlane.asgi.refusal import RefusedRequest, refused_with, render_json
+from fairlane.asgi.statistics import GateStats
 from fairlane.errors import InvalidArgument, UnavailableError
 from fairlane.scheduler import Key, Priority
 
@@ -122,7 +123,8 @@ class FairQueue:
                 return None
         if request.error is not None:
             raise request.error
-        self.gate.begin()
+        self.gate.begin(request)
+        attach(scope, request)
         return request
 
     def _request(self, scope: Scope) -> QueuedRequest:

@@ -1,12 +1,15 @@
-"""A request in the queue."""
+"""A request in the queue, and what its application can read and report about it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 
-from fairlane.errors import FairlaneError
+from fairlane.asgi.protocol import Scope
+from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.scheduler import Item, Key, Priority
+
+_SCOPE_ENTRY = "fairlane.request"
 
 
 class QueuedRequest(Item):
@@ -17,9 +20,21 @@ class QueuedRequest(Item):
         is_client_limit: whether that limit is the client's own, rather than the service's.
         is_granted: whether it has been granted a slot.
         error: why it was refused, if it was.
+        arrived_ms: when it arrived.
+        waited_ms: how long it waited until its application was called.
+        true_cost: its cost as the application reported it; None if it did not.
     """
 
-    __slots__ = ("_turn", "error", "is_client_limit", "is_granted", "wait_max_ms")
+    __slots__ = (
+        "_turn",
+        "arrived_ms",
+        "error",
+        "is_client_limit",
+        "is_granted",
+        "true_cost",
+        "wait_max_ms",
+        "waited_ms",
+    )
 
     def __init__(
         self,
@@ -38,6 +53,9 @@ class QueuedRequest(Item):
         self.is_client_limit = is_client_limit
         self.is_granted = False
         self.error: FairlaneError | None = None
+        self.arrived_ms = now_ms
+        self.waited_ms = 0
+        self.true_cost: int | None = None
         self._turn: asyncio.Future[None] | None = None
 
     @property
@@ -66,3 +84,35 @@ class QueuedRequest(Item):
     def _wake(self) -> None:
         if self._turn is not None:
             self._turn.set_result(None)
+
+
+def attach(scope: Scope, request: QueuedRequest) -> None:
+    """Make a request available to its application."""
+    scope[_SCOPE_ENTRY] = request
+
+
+def report_cost(scope: Scope, cost: int) -> bool:
+    """Report what a request truly cost, before its application returns. The last report counts.
+
+    When the request finishes, the difference to its estimated cost is charged or refunded to its key. Return False, and
+    change nothing, if the request did not pass a ``FairQueue``, so that handlers also work without one.
+
+    Args:
+        scope: the ASGI scope of the request; ``request.scope`` in Starlette and FastAPI.
+        cost: the true cost, an integer of at least 0.
+
+    Raises:
+        InvalidArgument: the cost is not such an integer.
+    """
+    if type(cost) is not int or cost < 0:
+        raise InvalidArgument(f"The cost of a request must be an integer of at least 0, got {cost!r}.")
+    request: QueuedRequest | None = scope.get(_SCOPE_ENTRY)
+    if request is not None:
+        request.true_cost = cost
+    return request is not None
+
+
+def queue_time_ms(scope: Scope) -> int | None:
+    """Return how long a request waited for its turn; None if it did not pass a ``FairQueue``."""
+    request: QueuedRequest | None = scope.get(_SCOPE_ENTRY)
+    return None if request is None else request.waited_ms

@@ -103,6 +103,11 @@ class CompletionRate:
         # The first entry is the start of the backlog, each later one a completion.
         self._instants: deque[int] = deque(maxlen=_COMPLETIONS_KEPT + 1)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether a request has finished since the backlog began."""
+        return len(self._instants) > 1
+
     def begin(self, now_ms: int) -> None:
         """Record that requests have begun to wait."""
         self._instants.clear()

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from fairlane.core.ledger import Message
 from fairlane.errors import StoreCorrupt
 from fairlane.journal.bodies import Body, Chunk
-from fairlane.model.names import id_of
 from fairlane.ports.store import Store
 
 
@@ -52,7 +51,7 @@ class Bodies:
         for message, first in zip(messages, firsts, strict=True):
             chunk = chunks.get(first)
             if chunk is None:
-                raise StoreCorrupt(f"The body of message {id_of(message.number)} is missing from the store.")
+                raise StoreCorrupt(f"The body of message {message.id} is missing from the store.")
             bodies.append(chunk.body(message.number - first))
         return bodies
 

@@ -5,25 +5,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TypeAlias, cast
 
+from fairlane.broker.auto_create import still_missing
 from fairlane.broker.cycle import Cycle, Executor
+from fairlane.broker.forwards import inheriting
 from fairlane.broker.hook_calls import Enquiry
 from fairlane.broker.requests import Call
 from fairlane.broker.waiting.script_lines import CHANGES, HookedRequest, ScriptWork, about_queues
 from fairlane.core.commands import DeleteEmptyQueue, Given
 from fairlane.core.ledger import Ledger
 from fairlane.errors import FairlaneError, HookInvalid, InvalidArgument, QueueNotFound
-from fairlane.model.names import dlq_of
+from fairlane.journal.records import ReturnReason
+from fairlane.model.ids import MessageIds
+from fairlane.model.names import dlq_of, new_queue_name_fault
 from fairlane.model.policy import QueuePolicy, policy_from
 from fairlane.model.views import HookTrial
 from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion, Hooks
 from fairlane.verbs.config import TryHook
 from fairlane.verbs.leases import Forward, Nack
-from fairlane.verbs.queues import CreateQueue, DeleteQueue, UpdateQueue
+from fairlane.verbs.queues import CreateQueue, DeleteQueue, EnsuredQueue, EnsureQueue, UpdateQueue
+from fairlane.verbs.templates import base_fields
 
 _log = logging.getLogger("fairlane.broker")
-_SAMPLE_ID = "0" * 16
+_SAMPLE_ID = MessageIds().id_of(1)
+QueueRequest: TypeAlias = CreateQueue | EnsureQueue | UpdateQueue
 
 
 def run_call(executor: Executor, call: Call, cycle: Cycle) -> None:
@@ -33,7 +39,7 @@ def run_call(executor: Executor, call: Call, cycle: Cycle) -> None:
         take_nack(executor, call, request, cycle)
     elif isinstance(request, Forward):
         _take_forward(executor, call, request, cycle)
-    elif isinstance(request, (CreateQueue, UpdateQueue)):
+    elif isinstance(request, QueueRequest):
         executor.script_lines.take(executor, QueueChange(call), cycle)
     elif isinstance(request, TryHook):
         executor.script_lines.take(executor, Trial(call), cycle)
@@ -63,7 +69,7 @@ def _signed(call: Call, given: Given) -> Given:
 def take_nack(
     executor: Executor, call: Call, request: Nack, cycle: Cycle, before: Callable[[Executor, Cycle], None] | None = None
 ) -> None:
-    """Roll the dice for the jitter of retries, and ask ``on_failure`` about each failed attempt.
+    """Roll the dice for the jitter of retries, and ask ``on_failure`` about each attempt that failed or was lost.
 
     What is to be done ``before`` the decision is done in the same cycle, however long that takes to come.
     """
@@ -81,7 +87,7 @@ def take_nack(
             work = HookedRequest(
                 call,
                 lines=(("on_failure", request.queue),),
-                enquire=lambda later: _about_failures(later, request),
+                enquire=lambda later: _about_failures(later, request, given.reason),
                 assemble=lambda found: found[0].given(given) if found else given,
                 decide=decide,
                 came_ms=cycle.now_ms,
@@ -91,14 +97,20 @@ def take_nack(
     decide(executor, call, given, cycle, cycle.now_ms)
 
 
-def _about_failures(executor: Executor, request: Nack) -> list[Enquiry]:
+def _about_failures(executor: Executor, request: Nack, reason: ReturnReason) -> list[Enquiry]:
     queue = executor.ledger.queues.get(request.queue)
-    enquiry = None if queue is None else executor.hook_calls.about_failures(executor.ledger, queue, request)
+    if queue is None:
+        return []
+    enquiry = executor.hook_calls.about_failures(executor.ledger, queue, request, reason=reason)
     return [] if enquiry is None else [enquiry]
 
 
 def _take_forward(executor: Executor, call: Call, request: Forward, cycle: Cycle) -> None:
-    """Ask ``on_enqueue`` of each queue that messages go to."""
+    """Pass on what the messages inherit, and ask ``on_enqueue`` of each queue that they go to."""
+    for queue in request.messages:
+        still_missing(executor, queue, cycle, call.by)
+    request = inheriting(request, executor.ledger, executor.bodies)
+    call = replace(call, request=request)
 
     def assemble(enquiries: Sequence[Enquiry]) -> Given:
         answered = {enquiry.queue: enquiry.given(call.given) for enquiry in enquiries}
@@ -124,20 +136,19 @@ class QueueChange(ScriptWork):
     __slots__ = ("_fault", "_name", "_policy", "call", "lines")
 
     def __init__(self, call: Call) -> None:
-        request = cast("CreateQueue | UpdateQueue", call.request)
+        request = cast("QueueRequest", call.request)
         self.call = call
         # Messages for a queue that is yet to be created wait for it. Those for one that is changed go on, and a change
         # that ends a slow script does not wait for the messages that the script holds up.
         self._name = str(request.queue)  # a program may pass anything; the decision refuses it
-        self.lines = (CHANGES, ("on_enqueue", self._name)) if isinstance(request, CreateQueue) else (CHANGES,)
+        self.lines = (CHANGES,) if isinstance(request, UpdateQueue) else (CHANGES, ("on_enqueue", self._name))
         self._policy: QueuePolicy | None = None
         self._fault: FairlaneError | None = None
 
     def advance(self, executor: Executor, cycle: Cycle) -> bool:
         """Check the scripts of the new policy."""
         del cycle
-        request = cast("CreateQueue | UpdateQueue", self.call.request)
-        policy = request.policy if isinstance(request, CreateQueue) else _updated(executor.ledger, request)
+        policy = _policy_after(executor.ledger, cast("QueueRequest", self.call.request))
         if isinstance(policy, FairlaneError):
             self._fault = policy
             return True
@@ -148,44 +159,61 @@ class QueueChange(ScriptWork):
         if calls.left_ns(self._name) <= 0:
             return False
         before_ns = calls.hooks.spent_ns
-        fault = calls.hooks.check(on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
+        fault = _check_hooks(calls.hooks, policy)
         calls.charge(self._name, calls.hooks.spent_ns - before_ns)
         if fault is not None:
-            self._fault = HookInvalid(f"A script of queue {request.queue!r} can't be used: {fault}")
+            self._fault = HookInvalid(f"A script of queue {self._name!r} can't be used: {fault}")
         return True
 
     def decide(self, executor: Executor, cycle: Cycle) -> None:
         """Create or change the queue, unless a script of it can't be used."""
         call, policy = self.call, self._policy
-        request = cast("CreateQueue | UpdateQueue", call.request)
         if self._fault is not None or policy is None:
             cycle.answer(call.reply, self._fault)
             return
-        given = call.given if isinstance(request, CreateQueue) else replace(call.given, policy=policy)
-        outcome: object = executor.execute(request, cycle, _signed(call, given))
-        if not isinstance(outcome, FairlaneError):
-            hooks = executor.hook_calls.hooks
-            hooks.set(request.queue, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
+        outcome: object = executor.execute(call.request, cycle, _signed(call, replace(call.given, policy=policy)))
+        if not isinstance(outcome, FairlaneError) and not _was_there(outcome):
+            _set_hooks(executor.hook_calls.hooks, self._name, policy)
         cycle.answer(call.reply, outcome)
 
 
-def _updated(ledger: Ledger, request: UpdateQueue) -> QueuePolicy | FairlaneError:
-    """Return the present policy with the fields of a request changed, or why that is not possible."""
-    queue = ledger.queues.get(request.queue)
-    if queue is None:
+def _policy_after(ledger: Ledger, request: QueueRequest) -> QueuePolicy | FairlaneError:
+    """Return the policy that a queue would have with the fields of a request, or why that is not possible.
+
+    A new queue begins with the fields of its template.
+    For a queue that exists, ``ensure_queue`` compares this with the policy that the queue keeps.
+    """
+    if not isinstance(request, UpdateQueue) and (fault := new_queue_name_fault(request.queue)) is not None:
+        return InvalidArgument(fault)
+    queue = None if isinstance(request, CreateQueue) else ledger.queues.get(request.queue)
+    if queue is None and isinstance(request, UpdateQueue):
         return QueueNotFound(f"There is no queue {request.queue!r:.150}.")
     try:
+        if queue is None:
+            return policy_from(base_fields(ledger.templates, request.queue) | dict(request.policy))
         return policy_from(dict(request.policy), base=queue.policy)
     except ValueError as error:
         return InvalidArgument(str(error))
 
 
+def _was_there(outcome: object) -> bool:
+    return isinstance(outcome, EnsuredQueue) and not outcome.is_created
+
+
 def set_hooks(hooks: Hooks, queue: str, policy: QueuePolicy) -> None:
     """Set the scripts of a recovered queue, unless this version of the broker can't use them any more."""
-    if hooks.check(on_enqueue=policy.on_enqueue, on_failure=policy.on_failure) is None:
-        hooks.set(queue, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
+    if _check_hooks(hooks, policy) is None:
+        _set_hooks(hooks, queue, policy)
     else:
         _log.warning("The scripts of queue %r can't be used any more; its declared keys apply.", queue)
+
+
+def _check_hooks(hooks: Hooks, policy: QueuePolicy) -> str | None:
+    return hooks.check(on_enqueue=policy.on_enqueue, on_failure=policy.on_failure, limits=policy.hook_limits)
+
+
+def _set_hooks(hooks: Hooks, queue: str, policy: QueuePolicy) -> None:
+    hooks.set(queue, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure, limits=policy.hook_limits)
 
 
 # --------------------------------------------------------------------------------------------------------------- trials

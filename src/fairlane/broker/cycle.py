@@ -118,5 +118,8 @@ class Executor(Protocol):
         memory as it was.
         """
 
+    def now_ms(self) -> int:
+        """Return the present instant, which is later than that of the cycle while its commit becomes durable."""
+
     def submit(self, submission: Submission) -> None:
         """Add a request for the next cycle."""

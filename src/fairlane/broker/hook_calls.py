@@ -19,9 +19,9 @@ from fairlane.core.checks import message_fault
 from fairlane.core.commands import Given
 from fairlane.core.ledger import Ledger, Queue
 from fairlane.errors import FairlaneError
+from fairlane.journal.records import ReturnReason
 from fairlane.model.answers import EnqueueAnswer
 from fairlane.model.message import NewMessage
-from fairlane.model.names import id_of, number_of
 from fairlane.ports.entropy import Entropy
 from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion, Hooks
 from fairlane.verbs.leases import Nack
@@ -106,9 +106,9 @@ class HookCalls:
             queue=queue.name, hook="on_enqueue", count=len(messages), rows=rows, questions=questions, faults=faults
         )
 
-    def about_failures(self, ledger: Ledger, queue: Queue, request: Nack) -> Enquiry | None:
+    def about_failures(self, ledger: Ledger, queue: Queue, request: Nack, *, reason: ReturnReason) -> Enquiry | None:
         """Return what ``on_failure`` is asked: about each attempt that is the caller's to fail. None for nothing."""
-        found = [ledger.find(queue.name, number_of(receipt.id)) for receipt in request.receipts]
+        found = [ledger.find(queue.name, ledger.ids.number_of(receipt.id)) for receipt in request.receipts]
         held = [
             (row, message)
             for row, (message, receipt) in enumerate(zip(found, request.receipts, strict=True))
@@ -119,7 +119,7 @@ class HookCalls:
         except FairlaneError:
             return None  # without headers there is nothing to ask, and the queue's policy decides
         questions = [
-            FailureQuestion(headers, id_of(message.number), message.failures + 1, request.error)
+            FailureQuestion(headers, message.id, message.failures + message.expiries + 1, request.error, reason)
             for (_, message), (headers, _, _) in zip(held, bodies, strict=True)
         ]
         rows = [row for row, _ in held]

@@ -12,7 +12,6 @@ from fairlane.broker.engine.recovery import fold_page
 from fairlane.core.ledger import Ledger, Message
 from fairlane.errors import FairlaneError
 from fairlane.journal import codec
-from fairlane.model.names import id_of
 from fairlane.ports.store import Extent, Store
 
 Progress = Callable[[int, int], None]
@@ -56,7 +55,7 @@ def inspect_store(store: Store, extent: Extent, progress: Progress = lambda _don
     needed = _needed(ledger)
     readable = _readable(store, sorted(needed), progress)
     unreadable = {  # a message may need two bodies: its own and its workflow state
-        (message.queue.name, id_of(message.number)) for number in needed.keys() - readable for message in needed[number]
+        (message.queue.name, message.id) for number in needed.keys() - readable for message in needed[number]
     }
     return Inspection(
         extent=extent,

@@ -11,7 +11,6 @@ from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.ledger import Message
 from fairlane.errors import FairlaneError, QueueNotFound
 from fairlane.model.message import Delivery, Receipt
-from fairlane.model.names import id_of
 from fairlane.verbs.verb import Reply, Request
 
 
@@ -94,6 +93,7 @@ class Waiter:
 
     Attributes:
         count: the most messages it wants.
+        handlers: how many of them it can start at once, which limits prompt messages; None for all.
         visibility_ms: how long the leases last; None for the queue's policy.
         until_ms: how long it waits at most, as an instant.
         room: how many bytes its reader can take; None for any number.
@@ -109,6 +109,12 @@ class Waiter:
     until_ms: int = 0
     is_over: bool = False
     room: Room | None = None
+    handlers: int | None = None
+
+    @property
+    def free(self) -> int:
+        """How many prompt messages it can take."""
+        return self.count if self.handlers is None else min(self.handlers, self.count)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -116,9 +122,11 @@ class AttachedConsumer:
     """A consumer that stays, with up to ``credit`` messages in flight.
 
     The next message is chosen when it is handed out and not before, so a small credit keeps the order fair and a large
-    one keeps the consumer busy.
+    one keeps the consumer busy. Messages beyond its free handlers are prefetched. Prompt messages are not: a message
+    with a deadline or a throttle, or of a key with a cap, goes to a free handler only.
 
     Attributes:
+        handlers: how many messages it processes at the same time; None for as many as its credit.
         deliver: called with messages, once their leases are durable; with none when there will be no more.
         held: what it has in flight: the message's number and its fencing token.
         unseen: of these, what its reader has not received, if it knows; deferred when it ends.
@@ -139,11 +147,18 @@ class AttachedConsumer:
     is_closed: bool = False
     ending: FairlaneError | None = None
     room: Room | None = None
+    handlers: int | None = None
 
     @property
     def count(self) -> int:
         """How many messages it can take now."""
         return self.credit - len(self.held)
+
+    @property
+    def free(self) -> int:
+        """How many prompt messages it can take now."""
+        handlers = self.credit if self.handlers is None else min(self.handlers, self.credit)
+        return handlers - len(self.held)
 
 
 @dataclass(slots=True, eq=False)
@@ -175,4 +190,4 @@ class HandOut:
 
     def receipts(self) -> list[Receipt]:
         """Return the receipt of each lease."""
-        return [Receipt(id_of(message.number), at) for at, message in enumerate(self.messages, self.token)]
+        return [Receipt(message.id, at) for at, message in enumerate(self.messages, self.token)]

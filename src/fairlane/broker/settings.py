@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairlane.model.limits import PAYLOAD_BYTES_MAX, TIMESPAN_MS_MAX
+from fairlane.model.limits import HOOK_MEMORY_BYTES_MIN, PAYLOAD_BYTES_MAX, TIMESPAN_MS_MAX
 
 _MEBIBYTE = 1024 * 1024
 _HOUR_MS = 3_600_000
 _MOST = 1 << 53
+_LEAST = {"hook_memory_bytes_max": HOOK_MEMORY_BYTES_MIN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,12 @@ class Settings:
         cycle_events_max: about how many events of requests, and how many leases, one commit holds; more wait.
         hook_queue_ms_max: about how long the scripts of one queue run in one cycle; remaining messages wait in order.
         hook_cycle_ms_max: about how long all scripts run in one cycle.
+        hook_timeout_ms: how long a script may take for one message, unless the queue's policy says otherwise.
+        hook_memory_bytes_max: how much memory a script may use, unless the queue's policy says otherwise.
+        hook_breaker_threshold: after how many consecutive faults the scripts of a queue are bypassed, likewise.
+        hook_breaker_cooldown_ms: how long they are bypassed, likewise.
+        hook_breaker_share_percent: the part of the time that the scripts of a queue may use before they are bypassed.
+        hook_breaker_window_ms: the time of which they may use that part at once.
     """
 
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
@@ -49,12 +56,19 @@ class Settings:
     cycle_events_max: int = 1_000
     hook_queue_ms_max: int = 5
     hook_cycle_ms_max: int = 10
+    hook_timeout_ms: int = 10
+    hook_memory_bytes_max: int = _MEBIBYTE
+    hook_breaker_threshold: int = 3
+    hook_breaker_cooldown_ms: int = 10_000
+    hook_breaker_share_percent: int = 20
+    hook_breaker_window_ms: int = 10_000
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
             if value is None and name in ("waiting_max", "waiting_bytes_max"):
                 continue
-            most = TIMESPAN_MS_MAX if name.endswith("_ms") else _MOST
-            if type(value) is not int or not 1 <= value <= most:
-                raise ValueError(f"{name} is a whole number from 1 to {most}, not {value!r}.")
+            least = _LEAST.get(name, 1)
+            most = TIMESPAN_MS_MAX if name.endswith("_ms") else 100 if name.endswith("_percent") else _MOST
+            if type(value) is not int or not least <= value <= most:
+                raise ValueError(f"{name} is a whole number from {least} to {most}, not {value!r}.")

@@ -24,12 +24,18 @@ _CONFIG_KEYS = """\b
 Config keys:
   throttle:NAME:rate          tokens per second of a throttle
   throttle:NAME:burst         most tokens that a throttle accumulates
+  throttle:NAME:charge        message or cost: take one token, or as many as a message costs
   throttle_weight:QUEUE:NAME  weight of a queue in a throttle that queues share
   weight:QUEUE:KEY            weight of a fairness key
   cap:QUEUE:KEY               most messages of a fairness key in flight
+  floor:QUEUE:KEY             messages of a fairness key in flight even if in_flight_max is reached
+  rate:QUEUE:KEY              most messages of a fairness key per second
+  burst:QUEUE:KEY             most messages of a fairness key at once after a rest
+  queue_template:PATTERN      template of new queues; see fairlane queue template
   queue:QUEUE:NAME            value that the hooks of a queue read
   public:NAME                 value that the hooks of all queues read
   any other                   for your own use
+NAME and KEY may end with a star for all names that begin so.
 """
 SETTINGS_FILE = click.option(
     "--config",
@@ -109,7 +115,7 @@ def get(session: Session, key: str) -> None:
     """Print a config value. Exit code 4 means that it is not set."""
     _refuse_api_keys(key)
     with session.broker() as broker:
-        value = broker.list_config(key).get(key)
+        value = broker.get_config(key)
     if value is None:
         raise Quit(NOTHING)
     session.answer({"key": key, "value": value}, value)

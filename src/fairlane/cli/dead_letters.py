@@ -27,7 +27,7 @@ _FILTERS = (
     click.option("--older-than", type=DURATION, help="Only messages that died at least this long ago."),
     click.option(
         "--reason",
-        type=click.Choice(["max_attempts", "hook", "deadline", "requested"]),
+        type=click.Choice(["max_attempts", "max_expiries", "hook", "deadline", "requested"]),
         help="Only messages that died for this reason.",
     ),
     click.option("--error", metavar="TEXT", help="Only messages with this text in one of their errors."),
@@ -84,6 +84,7 @@ def show(broker: Broker, queue: str, message_id: str) -> Printed:
 @click.option("--count", type=click.IntRange(min=1), help="Most messages to move.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Most messages per second.")
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Only count the messages.")
+@click.option("--to", "target", metavar="QUEUE", help="Queue to move them to. Default: the one each came from.")
 @click.option(
     "--wait/--no-wait", default=True, help="Wait until it is done (an interrupt stops it), or return at once."
 )
@@ -92,7 +93,7 @@ def show(broker: Broker, queue: str, message_id: str) -> Printed:
 @filter_options
 @pass_session
 def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  # noqa: ANN401 - click's options
-    """Move dead letters back to their queue. QUEUE is the queue or its dead-letter queue.
+    """Move dead letters back to their queues, or to another. QUEUE is the queue or its dead-letter queue.
 
     Messages that have moved stay moved, even if the redrive is stopped. With --data the command always waits, because
     it runs the broker itself.
@@ -107,6 +108,7 @@ def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  #
             count=options["count"],
             rate=options["rate"],
             is_dry_run=options["is_dry_run"],
+            target=options["target"],
         )
         if options["wait"] or view.is_dry_run or session.endpoint.is_embedded:
             view = _follow(broker, view)
@@ -130,7 +132,9 @@ def _redrive_selected(session: Session, queue: str, options: dict[str, Any]) -> 
             if options["is_dry_run"]:
                 break
             wanted = msgspec.structs.replace(filter_of(options), ids=batch)
-            view = _follow(broker, broker.redrive(dlq_name(queue), wanted=wanted, rate=options["rate"]))
+            view = _follow(
+                broker, broker.redrive(dlq_name(queue), wanted=wanted, rate=options["rate"], target=options["target"])
+            )
             moved += view.moved
             if view.status != "done":
                 raise Quit(REFUSED)

@@ -40,6 +40,8 @@ _ERRORS_SHOWN = 10
 @click.option("--throttle", "throttles", multiple=True, metavar="NAME", help="A throttle; repeatable.")
 @click.option("--delay", type=DURATION, help="Time until the message can be leased.")
 @click.option("--deadline", type=DURATION, help="Time after which the message is no longer handed out.")
+@click.option("--max-attempts", type=int, help="Failed attempts before it becomes a dead letter. Default: the queue's.")
+@click.option("--visibility-timeout", type=DURATION, help="How long a lease of it lasts. Default: the queue's.")
 @click.option("--dedup-id", help="Name of the message; a second message with the same name is not enqueued.")
 @click.option("--dedup-prefix", help="With --lines or --jsonl: use PREFIX:LINE as dedup ids, to make reruns safe.")
 @click.option("--correlation-id", help="Id that follows the message through logs, traces and the journal.")
@@ -50,8 +52,8 @@ def enqueue_command(session: Session, /, queue: str, payload: str | None, **opti
     Without PAYLOAD and --file, the payload is read from standard input.
 
     With --jsonl a line is a JSON object with the fields payload (text or any JSON value) or payload_base64, headers,
-    fairness_key, weight, cost, priority, throttles, delay, deadline, dedup_id and correlation_id. The options of the
-    command are the defaults for fields that a line does not have.
+    fairness_key, weight, cost, priority, throttles, delay, deadline, dedup_id, correlation_id, max_attempts and
+    visibility_timeout. The options of the command are the defaults for fields that a line does not have.
     """
     is_many = options["is_lines"] or options["is_jsonl"]
     _check(payload, options, is_many=is_many)

@@ -19,11 +19,17 @@ from fairlane.cli.parameters import DURATION, QUEUE, WAIT_TIME
 from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.errors import FairlaneError
 from fairlane.model.limits import BATCH_MAX
-from fairlane.model.message import Delivery, Receipt
+from fairlane.model.message import Became, Delivery, Receipt
 from fairlane.verbs.leases import NackIntent, SetState
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Result = TypeVar("Result")
+_BECAME: dict[Became, str] = {
+    "waiting": "waits for its turn",
+    "delayed": "waits for its delay",
+    "dead": "is a dead letter",
+    "expired": "has passed its deadline",
+}
 _REQUEST_WAIT_MS = 20_000
 """How long one lease request waits; a longer wait is several requests."""
 _LEASE_EXAMPLE = """\b
@@ -65,12 +71,13 @@ def lease(
 @click.command(name="lease", epilog=_LEASE_EXAMPLE)
 @QUEUE
 @click.option("--wait", type=WAIT_TIME, default=0, help="How long to wait for a message. Default: do not wait.")
+@click.option("--block", "is_blocking", is_flag=True, help="Wait until there is a message, like --wait forever.")
 @click.option("--visibility", type=DURATION, help="How long the lease lasts. Default: the queue's visibility timeout.")
 @click.option(
     "--count", type=click.IntRange(1, BATCH_MAX), default=1, help="Number of messages; above 1 only with --output json."
 )
 @click.option("--owner", help="Name of the consumer, shown to operators.")
-@click.option("--with-state", is_flag=True, help="Include the workflow state.")
+@click.option("--with-state", "--stateful", "with_state", is_flag=True, help="Include the workflow state.")
 @click.option(
     "--payload-out",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -86,6 +93,8 @@ def lease_command(session: Session, /, queue: str, **options: Any) -> None:  # n
     """
     if options["count"] > 1 and (options["payload_out"] is not None or not session.is_json):
         raise click.UsageError("--count above 1 needs --output json and does not work with --payload-out.")
+    if options["is_blocking"] and options["wait"]:
+        raise click.UsageError("Pass either --block or --wait.")
     try:
         with session.broker() as broker:
             is_found = _lease_and_print(session, broker, queue, options)
@@ -105,7 +114,7 @@ def _lease_and_print(session: Session, broker: Broker, queue: str, options: dict
         broker,
         queue,
         options["count"],
-        wait_ms=options["wait"],
+        wait_ms=WAIT_TIME.forever_ms if options["is_blocking"] else options["wait"],
         visibility_ms=options["visibility"],
         owner=options["owner"],
         with_state=options["with_state"],
@@ -164,9 +173,10 @@ def nack_command(
     broker: Broker, *, queue: str, id: str, token: int, error: str, intent: NackIntent, delay: int | None
 ) -> Printed:
     """Return a leased message to its queue, because it failed or to defer it."""
-    _only(broker.nack_many(queue, [Receipt(id, token)], error=error, intent=intent, delay_ms=delay))
+    became: Became = _only(broker.nack_many(queue, [Receipt(id, token)], error=error, intent=intent, delay_ms=delay))
     shell.remove_temporary_files()
-    return {"id": id, "queue": queue, "nacked": True, "intent": intent}, f"Returned message {id}."
+    printed = {"id": id, "queue": queue, "nacked": True, "intent": intent, "became": became}
+    return printed, f"Returned message {id}: it {_BECAME[became]}."
 
 
 @broker_command(

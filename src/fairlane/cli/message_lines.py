@@ -47,6 +47,8 @@ def message_of(payload: bytes, options: Mapping[str, Any]) -> NewMessage:
         deadline_ms=options["deadline"],
         dedup_id=options["dedup_id"],
         correlation_id=options["correlation_id"],
+        max_attempts=options["max_attempts"],
+        visibility_timeout_ms=options["visibility_timeout"],
     )
 
 
@@ -81,7 +83,7 @@ def _from_json(line: bytes, base: NewMessage) -> NewMessage:
     if not isinstance(fields, dict):
         raise ValueError('Expected a JSON object such as {"payload": "hello"}.')
     payload = _payload(fields)
-    for span in ("delay", "deadline"):
+    for span in ("delay", "deadline", "visibility_timeout"):
         if span in fields:
             fields[f"{span}_ms"] = milliseconds(str(fields.pop(span)))
     if "headers" in fields and isinstance(fields["headers"], dict):

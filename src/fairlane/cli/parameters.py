@@ -47,6 +47,17 @@ class Duration(click.ParamType):  # type: ignore[type-arg] # older versions of c
             self.fail(str(error), param, ctx)
 
 
+class Milliseconds(Duration):
+    """A timespan with units, or a plain number of milliseconds."""
+
+    name = "ms|duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the milliseconds."""
+        text = str(value)
+        return int(text) if text.isascii() and text.isdigit() else super().convert(value, param, ctx)
+
+
 class WaitTime(Duration):
     """A timespan, or ``forever``."""
 
@@ -118,6 +129,7 @@ class QueueName(click.ParamType):  # type: ignore[type-arg] # older versions of 
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 DURATION = Duration()
+MILLISECONDS = Milliseconds()
 WAIT_TIME = WaitTime()
 KEY = KeyPath()
 PAIR = Pair()

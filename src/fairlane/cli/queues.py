@@ -12,7 +12,7 @@ from fairlane.cli import tables
 from fairlane.cli.broker_commands import Printed, broker_command
 from fairlane.cli.formatting import message_count
 from fairlane.cli.output import Table, is_terminal, show
-from fairlane.cli.parameters import DURATION, KEY, PAIR, QUEUE, QueueName
+from fairlane.cli.parameters import DURATION, KEY, MILLISECONDS, PAIR, QUEUE, QueueName
 from fairlane.cli.policies import policy_fields
 from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.model.message import Key, key_text
@@ -32,6 +32,15 @@ _POLICY = click.option(
     metavar="FILE",
     help="TOML or JSON file with policy fields; --set overrides it.",
 )
+_GROUP = click.option(
+    "--group", help="In a cluster: group to create it in. Queues of one group can forward to each other."
+)
+_VISIBILITY = click.option(
+    "--visibility-timeout",
+    "visibility_ms",
+    type=MILLISECONDS,
+    help="How long a lease lasts: 30s, or 30000 for milliseconds.",
+)
 _ONLY_KEY = click.option("--key", type=KEY, help="Only this fairness key and those below it: acme, or acme/mobile.")
 _INTERVAL = click.option("--interval", type=DURATION, default="1s", show_default=True, help="Time between updates.")
 _ROUNDS = click.option("--rounds", type=click.IntRange(min=1), help="Stop after this many updates.")
@@ -46,36 +55,81 @@ def queue_command() -> None:
 
 @queue_command.command()
 @click.argument("queue")
+@_VISIBILITY
 @_SETTINGS
 @_POLICY
-@click.option("--group", help="In a cluster: group to create it in. Queues of one group can forward to each other.")
+@_GROUP
 @pass_session
 def create(
-    session: Session, queue: str, *, pairs: tuple[tuple[str, str], ...], path: Path | None, group: str | None
+    session: Session,
+    queue: str,
+    *,
+    visibility_ms: int | None,
+    pairs: tuple[tuple[str, str], ...],
+    path: Path | None,
+    group: str | None,
 ) -> None:
     """Create a queue together with its dead-letter queue."""
-    fields = policy_fields(path, pairs)
-    if group is not None and session.endpoint.is_embedded:
-        raise click.UsageError("--group needs a server: a data folder has no groups.")
+    fields = _policy(path, pairs, visibility_ms)
     with session.broker() as broker:
-        broker.create_queue(queue, fields, **({} if group is None else {"group": group}))
+        broker.create_queue(queue, fields, **_in_group(session, group))
     session.answer({"queue": queue, "created": True}, f'Created queue "{queue}".')
 
 
 @queue_command.command()
+@click.argument("queue")
+@_VISIBILITY
+@_SETTINGS
+@_POLICY
+@_GROUP
+@pass_session
+def ensure(
+    session: Session,
+    queue: str,
+    *,
+    visibility_ms: int | None,
+    pairs: tuple[tuple[str, str], ...],
+    path: Path | None,
+    group: str | None,
+) -> None:
+    """Create a queue if it does not exist. A queue that exists is not changed."""
+    fields = _policy(path, pairs, visibility_ms)
+    with session.broker() as broker:
+        found = broker.ensure_queue(queue, fields, **_in_group(session, group))
+    text = f'Created queue "{queue}".' if found.is_created else f'Queue "{queue}" exists.'
+    if found.differing:
+        text += f" Its policy differs in {', '.join(found.differing)} and was not changed."
+    answer = {"queue": queue, "created": found.is_created, "differing": found.differing}
+    session.answer(answer, text)
+
+
+@queue_command.command()
 @QUEUE
+@_VISIBILITY
 @_SETTINGS
 @_POLICY
 @pass_session
-def update(session: Session, queue: str, *, pairs: tuple[tuple[str, str], ...], path: Path | None) -> None:
+def update(
+    session: Session,
+    queue: str,
+    *,
+    visibility_ms: int | None,
+    pairs: tuple[tuple[str, str], ...],
+    path: Path | None,
+) -> None:
     """Change fields of a queue's policy. Other fields keep their values."""
-    fields = policy_fields(path, pairs)
+    fields = _policy(path, pairs, visibility_ms)
     if not fields:
         raise click.UsageError("Nothing to change; pass --set or --policy.")
     with session.broker() as broker:
         broker.update_queue(queue, fields)
     changed = sorted(fields)
     session.answer({"queue": queue, "changed": changed}, f'Updated queue "{queue}": {", ".join(changed)}.')
+
+
+def _policy(path: Path | None, pairs: tuple[tuple[str, str], ...], visibility_ms: int | None) -> dict[str, object]:
+    own = {} if visibility_ms is None else {"visibility_timeout_ms": visibility_ms}
+    return policy_fields(path, pairs) | own
 
 
 @broker_command(group=queue_command, name="list")
@@ -106,10 +160,13 @@ def resume(broker: Broker, queue: str, *, key: Key | None) -> Printed:
     return {"queue": queue, "key": key, "paused": False}, f"Resumed {_subject(queue, key)}."
 
 
-@broker_command(QUEUE, group=queue_command, asks='Delete all messages of queue "{queue}" that are not leased?')
-def purge(broker: Broker, queue: str) -> Printed:
-    """Delete all messages of a queue that are not leased."""
-    count = broker.purge(queue)
+_WITH_LEASED = click.option("--with-leased", is_flag=True, help="Also leased messages; their leases become stale.")
+
+
+@broker_command(QUEUE, _WITH_LEASED, group=queue_command, asks='Delete the messages of queue "{queue}"?')
+def purge(broker: Broker, queue: str, *, with_leased: bool) -> Printed:
+    """Delete all messages of a queue that are not leased, or all of them."""
+    count = broker.purge(queue, with_leased=with_leased)
     return {"queue": queue, "purged": count}, f"Deleted {message_count(count)}."
 
 
@@ -118,6 +175,63 @@ def delete(broker: Broker, queue: str) -> Printed:
     """Delete a queue with all its messages and dead letters."""
     broker.delete_queue(queue)
     return {"queue": queue, "deleted": True}, f'Deleted queue "{queue}".'
+
+
+@queue_command.group(name="template")
+def template_group() -> None:
+    """Set what new queues begin with, by the pattern of their names."""
+
+
+@template_group.command(name="set")
+@click.argument("pattern")
+@_SETTINGS
+@_POLICY
+@click.option("--auto-create", is_flag=True, help="Create a missing queue when a message is enqueued or leased there.")
+@click.option(
+    "--queues-max",
+    type=click.IntRange(min=1),
+    default=1_000,
+    show_default=True,
+    help="From how many queues on, of any name, it creates no more.",
+)
+@pass_session
+def set_template(
+    session: Session,
+    pattern: str,
+    *,
+    pairs: tuple[tuple[str, str], ...],
+    path: Path | None,
+    auto_create: bool,
+    queues_max: int,
+) -> None:
+    """Set the template of new queues. PATTERN is a name, a prefix followed by a star, or a star."""
+    fields = policy_fields(path, pairs)
+    with session.broker() as broker:
+        broker.set_queue_template(pattern, fields, auto_create=auto_create, queues_max=queues_max)
+    answer = {"pattern": pattern, "policy": fields, "auto_create": auto_create, "queues_max": queues_max}
+    session.answer(answer, f'Set the template of queues "{pattern}".')
+
+
+@broker_command(group=template_group, name="list")
+def list_templates(broker: Broker) -> Printed:
+    """Show all queue templates."""
+    found = broker.queue_templates()
+    return found, [tables.of_templates(found)]
+
+
+@broker_command(click.argument("pattern"), group=template_group, name="remove")
+def remove_template(broker: Broker, pattern: str) -> Printed:
+    """Remove a template. Queues that it created stay."""
+    broker.remove_queue_template(pattern)
+    return {"pattern": pattern, "removed": True}, f'Removed the template of queues "{pattern}".'
+
+
+def _in_group(session: Session, group: str | None) -> dict[str, str]:
+    if group is None:
+        return {}
+    if session.endpoint.is_embedded:
+        raise click.UsageError("--group needs a server: a data folder has no groups.")
+    return {"group": group}
 
 
 def _subject(queue: str, key: Key | None) -> str:

@@ -35,7 +35,7 @@ class ServeCommand(click.Command):
 @click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on; 0 for any free port. Default: 7420.")
 @click.option("--grpc-port", type=click.IntRange(0, 65_535), help="Port for gRPC. Default: no gRPC.")
 @click.option("--data", metavar="FOLDER", help="Data folder; :memory: keeps everything in memory.")
-@click.option("--store", metavar="URL", help="Store messages at postgresql://... or s3://... instead of the folder.")
+@click.option("--store", metavar="URL", help="Store messages at postgresql://, s3:// or az:// instead of the folder.")
 @click.option("--node", metavar="NAME", help="Join the cluster that shares the store, under this name.")
 @click.option("--advertise", metavar="URL", help="Address at which clients and nodes reach this node.")
 @click.option(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 
 import msgspec
@@ -15,6 +15,7 @@ from fairlane.model.policy import QueuePolicy
 from fairlane.model.shares import entitlements
 from fairlane.model.staging import SinkView
 from fairlane.model.views import KeyView, QueueView, ThrottleView
+from fairlane.verbs.templates import QueueTemplate
 
 _QUEUE_NUMBERS = frozenset({"waiting", "leased", "dead", "waiters", "size", "partitions"})
 _KEY_NUMBERS = frozenset({"share", "weight", "waiting", "leased", "cap", "wait p99"})
@@ -40,6 +41,19 @@ def of_queues(views: Sequence[QueueView]) -> Table:
     columns = ["queue", "waiting", "leased", "dead", "size", "oldest", "waiters", "state"]
     columns += ["partitions"] if is_split else []
     return Table(columns, rows, numbers=_QUEUE_NUMBERS)
+
+
+def of_templates(templates: Mapping[str, QueueTemplate]) -> Table:
+    """Return a table of queue templates."""
+    rows = [
+        [
+            pattern,
+            f"up to {template.queues_max} queues" if template.auto_create else "no",
+            ", ".join(f"{name}={str(value)[:40]}" for name, value in sorted(template.policy.items())) or "-",
+        ]
+        for pattern, template in sorted(templates.items())
+    ]
+    return Table(["pattern", "auto-create", "policy"], rows)
 
 
 def of_queue(view: QueueView) -> list[Table]:
@@ -120,8 +134,8 @@ def _throttled(view: KeyView, at_ms: int) -> str:
 
 def _throttle(view: ThrottleView) -> list[str]:
     return [
-        view.name,
-        f"{view.rate:g}/s",
+        view.name if view.buckets is None else f"{view.name} ({view.buckets} in use)",
+        f"{view.rate:g}/s" + (" by cost" if view.charges_cost else ""),
         f"{view.burst:g}",
         str(view.tokens),
         "throttled" if view.tokens < 1 else "open",
@@ -189,7 +203,7 @@ def _reason(view: MessageView) -> str:
 
 
 def of_message(view: MessageView) -> list[Table]:
-    """Return the tables of one message: facts, headers, failed attempts and payload."""
+    """Return the tables of one message: facts, headers, failed and lost attempts, and payload."""
     facts = [
         ["id", view.id],
         ["queue", view.queue],
@@ -202,10 +216,7 @@ def of_message(view: MessageView) -> list[Table]:
         ["attempts", f"{view.attempts}, {view.failures} failed"],
         ["size", size(view.size)],
         ["correlation id", view.correlation_id or "-"],
-        *([["leased by", _lessee(view)]] if view.status == "leased" else []),
-        *([["due", instant(view.due_ms)]] if view.due_ms is not None else []),
-        *([["deadline", instant(view.deadline_ms)]] if view.deadline_ms is not None else []),
-        *([["died", f"{view.dead.reason}, {instant(view.dead.at_ms)}"]] if view.dead is not None else []),
+        *_rare_facts(view),
         ["payload", excerpt(view.payload, 400)],
     ]
     found = [Table([], facts)]
@@ -213,8 +224,20 @@ def of_message(view: MessageView) -> list[Table]:
         found.append(Table(["header", "value"], [list(pair) for pair in sorted(view.headers.items())]))
     if view.errors:
         rows = [[str(failed.attempt), instant(failed.at_ms), failed.reason, failed.error] for failed in view.errors]
-        found.append(Table(["attempt", "at", "reason", "error"], rows, title="Failed attempts"))
+        found.append(Table(["attempt", "at", "reason", "error"], rows, title="Failed and lost attempts"))
     return found
+
+
+def _rare_facts(view: MessageView) -> list[list[str]]:
+    """Return what only some messages have."""
+    return [
+        *([["leased by", _lessee(view)]] if view.status == "leased" else []),
+        *([["due", instant(view.due_ms)]] if view.due_ms is not None else []),
+        *([["deadline", instant(view.deadline_ms)]] if view.deadline_ms is not None else []),
+        *([["max attempts", str(view.max_attempts)]] if view.max_attempts is not None else []),
+        *([["visibility", f"{view.visibility_timeout_ms} ms"]] if view.visibility_timeout_ms is not None else []),
+        *([["died", f"{view.dead.reason}, {instant(view.dead.at_ms)}"]] if view.dead is not None else []),
+    ]
 
 
 def _lessee(view: MessageView) -> str:

@@ -6,8 +6,7 @@ import asyncio
 import secrets
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import count
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self, TypeAlias, TypeVar
 
@@ -56,7 +55,7 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
     """A client of a Fairlane server, or of a broker in this process. Use it as a context manager, in one event loop.
 
     It reconnects when the connection is lost, and repeats requests where that is safe; others raise ``Disconnected``.
-    It gives each message a dedup id unless it has one, so that an enqueue is safe to repeat.
+    It numbers the messages that it enqueues, so that an enqueue is safe to repeat.
     """
 
     def __init__(
@@ -80,8 +79,8 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
             timeout: seconds to wait for an answer, in addition to the time that a call may wait at the server.
             retries: how long and how often to repeat requests.
             tls: the TLS context for a ``wss`` or ``https`` address, with a client certificate if one is required.
-            dedup: whether to give each message a dedup id. Without one, an enqueue whose answer is lost raises
-                ``Disconnected``.
+            dedup: whether to number messages. Without a number or a dedup id of its own, an enqueue whose answer is
+                lost raises ``Disconnected``.
             frame_bytes_max: largest request in bytes; at most the server's ``body_bytes_max``.
         """
         self.retries = retries or Retries()
@@ -97,7 +96,7 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
                     tls=tls,
                     frame_bytes_max=frame_bytes_max,
                     follows=True,
-                    on_late=self._on_late,
+                    on_late=self.give_back,
                 ),
                 retries=self.retries,
             )
@@ -106,8 +105,8 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         )
         self._calls = Calls(self.transport, self.retries, turn=secrets.randbelow(_FIRST_PARTITIONS))
         self._dedup = dedup
-        self._prefix = secrets.token_urlsafe(12)
-        self._numbers = count()
+        self._producer = secrets.token_urlsafe(12)
+        self._next_number = 0
         self._failed: deque[tuple[str, FairlaneError]] = deque(maxlen=_FAILURES_KEPT)
         self._acks: Acks | None = None
         self._enqueues: Enqueues | None = None
@@ -150,12 +149,23 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         visibility_ms: int | None = None,
         owner: str | None = None,
         with_state: bool = False,
+        handlers: int | None = None,
     ) -> AsyncStream:
         """Return a stream of leased messages. Enter it with ``async with``, and iterate it with ``async for``.
 
         ``credit`` limits how many messages are in the stream, or delivered and not yet settled or expired.
+        ``handlers`` is how many you process at the same time: messages with a deadline or a throttle, or of a key with
+        a cap, come only while fewer are in flight. By default that is one more than you hold whenever you ask for a
+        message.
         """
-        request = Consume(queue=queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state)
+        request = Consume(
+            queue=queue,
+            credit=credit,
+            visibility_ms=visibility_ms,
+            owner=owner,
+            with_state=with_state,
+            handlers=handlers,
+        )
         return AsyncStream(self, request)
 
     def producer(
@@ -187,6 +197,10 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
                 self._failed.append((receipt.id, error))
 
         acks.add(queue, receipt).add_done_callback(done)
+
+    def give_back(self, deliveries: list[Delivery]) -> None:
+        """Return messages that no handler has seen, without waiting for the answer and without a failure."""
+        self._calls.give_back(deliveries)
 
     async def flush(self) -> list[tuple[str, FairlaneError]]:
         """Wait for all acknowledgements so far, and return the ids and errors of each ``ack_soon`` that failed.
@@ -227,20 +241,18 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         """
         if by is not None:
             raise InvalidArgument("A server records the name of the API key; leave out `by`.")
-        answer: A = await self._calls.ask(Asked(request.verb.name, request, getattr(request, "wait_ms", 0)))
+        sent = self._numbered(request) if isinstance(request, Enqueue) else request
+        answer: A = await self._calls.ask(Asked(request.verb.name, sent, getattr(request, "wait_ms", 0)))
         return answer
 
     def _delivered(self, deliveries: list[Delivery]) -> list[AsyncMessage]:
         return [AsyncMessage(delivery, self) for delivery in deliveries]
 
     def _prepared(self, messages: list[NewMessage]) -> list[NewMessage]:
-        return self.stamped(traced(messages))
+        return list(traced(messages))
 
     def _forwarded(self, messages: list[NewMessage]) -> list[NewMessage]:
         return list(traced(messages))
-
-    def _on_late(self, deliveries: list[Delivery]) -> None:
-        self._calls.give_back(deliveries)
 
     async def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
         _, enqueues = self._batchers()
@@ -256,8 +268,8 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
 
     def _enqueue_call(self, group: tuple[str, int], messages: list[NewMessage]) -> Asked:
         queue, wait_ms = group
-        request = Enqueue(queue=queue, messages=self.stamped(messages), wait_ms=wait_ms)
-        return Asked("enqueue", request, wait_ms)
+        request = Enqueue(queue=queue, messages=messages, wait_ms=wait_ms)
+        return Asked("enqueue", self._numbered(request), wait_ms)
 
     def _batchers(self) -> tuple[Acks, Enqueues]:
         if self._acks is None or self._enqueues is None:
@@ -268,15 +280,14 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
             )
         return self._acks, self._enqueues
 
-    def stamped(self, messages: Sequence[NewMessage]) -> list[NewMessage]:
-        """Return messages with the dedup ids that make it safe to repeat their enqueue."""
-        if not self._dedup:
-            return list(messages)
-        prefix, numbers, replace = self._prefix, self._numbers, msgspec.structs.replace
-        return [
-            message if message.dedup_id is not None else replace(message, dedup_id=f"{prefix}-{next(numbers):x}")
-            for message in messages
-        ]
+    def _numbered(self, request: Enqueue) -> Enqueue:
+        """Return an enqueue with the numbers that make it safe to repeat, unless dedup ids do."""
+        messages = request.messages
+        if not self._dedup or request.producer is not None or all(message.dedup_id for message in messages):
+            return request
+        first = self._next_number
+        self._next_number += len(messages)
+        return msgspec.structs.replace(request, producer=self._producer, numbers=(first,))
 
 
 def _ack_call(queue: str, receipts: list[Receipt]) -> Asked:

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 from fairlane.client.message_fields import MessageFields
 from fairlane.errors import LeaseMismatch, MessageNotFound
 from fairlane.model.limits import ERROR_LENGTH_MAX
-from fairlane.model.message import Delivery, NewMessage
+from fairlane.model.message import Became, Delivery, NewMessage
 from fairlane.verbs.leases import NackIntent
 
 _GONE = (LeaseMismatch, MessageNotFound)
@@ -29,7 +29,7 @@ class Settling(Protocol):
 
     def nack(
         self, message: Message, *, error: str = "", intent: NackIntent = "failure", delay_ms: int | None = None
-    ) -> None:
+    ) -> Became:
         """Return a message to its queue."""
 
     def extend(self, message: Message, *, visibility_ms: int | None = None) -> int:
@@ -47,13 +47,17 @@ class Message(MessageFields):
 
     As a context manager it nacks the message at the end of the block, with the text of the exception if there is one,
     unless the block has settled it.
+
+    Attributes:
+        exit_delay_ms: how long the message waits for its retry after such a nack; by default the queue's backoff.
     """
 
-    __slots__ = ("_client",)
+    __slots__ = ("_client", "exit_delay_ms")
 
     def __init__(self, delivery: Delivery, client: Settling) -> None:
         super().__init__(delivery)
         self._client = client
+        self.exit_delay_ms: int | None = None
 
     def ack(self, *, cost: int | None = None, forward: Mapping[str, Sequence[NewMessage]] | None = None) -> list[str]:
         """Acknowledge the message, and with ``forward`` enqueue others in the same commit. Return their ids.
@@ -82,21 +86,23 @@ class Message(MessageFields):
         self._client.ack_soon(self, cost=cost)
         self.is_settled = True
 
-    def nack(self, error: str = "", *, delay_ms: int | None = None) -> None:
+    def nack(self, error: str = "", *, delay_ms: int | None = None) -> Became:
         """Return the message as failed. It is retried after the delay or the queue's backoff, or becomes a dead letter.
 
-        Raises:
-            MessageNotFound, LeaseMismatch: the lease is lost; drop the message.
-        """
-        self._return("failure", error, delay_ms)
-
-    def defer(self, delay_ms: int | None = None) -> None:
-        """Return the message for delivery after a delay, without a failure.
+        The result says which: ``waiting``, ``delayed``, ``dead``, or ``expired`` if its deadline has passed.
 
         Raises:
             MessageNotFound, LeaseMismatch: the lease is lost; drop the message.
         """
-        self._return("defer", "", delay_ms)
+        return self._return("failure", error, delay_ms)
+
+    def defer(self, delay_ms: int | None = None) -> Became:
+        """Return the message for delivery after a delay, without a failure. Return what became of it; see ``nack``.
+
+        Raises:
+            MessageNotFound, LeaseMismatch: the lease is lost; drop the message.
+        """
+        return self._return("defer", "", delay_ms)
 
     def dead_letter(self, error: str = "") -> None:
         """Move the message to the dead letters at once.
@@ -134,16 +140,18 @@ class Message(MessageFields):
     ) -> None:
         if self.is_settled:
             return
+        text = "" if error is None else f"{type(error).__name__}: {error}"[:ERROR_LENGTH_MAX]
         try:
-            self.nack("" if error is None else f"{type(error).__name__}: {error}"[:ERROR_LENGTH_MAX])
+            self.nack(text, delay_ms=self.exit_delay_ms)
         except _GONE:
             if error is None:
                 raise
 
-    def _return(self, intent: NackIntent, error: str, delay_ms: int | None) -> None:
+    def _return(self, intent: NackIntent, error: str, delay_ms: int | None) -> Became:
         try:
-            self._client.nack(self, error=error, intent=intent, delay_ms=delay_ms)
+            became = self._client.nack(self, error=error, intent=intent, delay_ms=delay_ms)
         except _GONE:
             self.is_settled = True
             raise
         self.is_settled = True
+        return became

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
 from fairlane.model.message import DeadLetterOrigin, Delivery, FailedAttempt, Key, PriorityName
 
 
@@ -36,6 +42,18 @@ class MessageFields:
         """The bytes that the producer sent."""
         return self.delivery.payload
 
+    def json(self) -> Any:  # noqa: ANN401 - whatever the producer sent
+        """Return the payload decoded from JSON.
+
+        Raises:
+            ValueError: the payload is not JSON.
+        """
+        return msgspec.json.decode(self.delivery.payload)
+
+    def write_to(self, path: str | os.PathLike[str]) -> None:
+        """Write the payload to a file. An existing file is replaced."""
+        Path(path).write_bytes(self.delivery.payload)
+
     @property
     def headers(self) -> dict[str, str]:
         """The headers by name."""
@@ -55,6 +73,11 @@ class MessageFields:
     def enqueued_ms(self) -> int:
         """When the message was enqueued."""
         return self.delivery.enqueued_ms
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """The instant after which the message should not be started, by the broker's clock; None for never."""
+        return self.delivery.deadline_ms
 
     @property
     def correlation_id(self) -> str:

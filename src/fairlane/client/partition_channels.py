@@ -46,7 +46,10 @@ class Opening(Protocol):
 
 
 class PartitionChannels:
-    """The channels of one stream; see ``Channel``. The credit is divided among them, with at least one for each."""
+    """The channels of one stream; see ``Channel``.
+
+    Credit and handlers are divided among them, with at least one for each.
+    """
 
     def __init__(self, transport: Opening, request: Consume, sink: Sink, *, retries: Retries) -> None:
         self._transport = transport
@@ -86,6 +89,13 @@ class PartitionChannels:
         unseen = (*unseen, *(delivery for part in self._parts.values() for delivery in part.late))
         places = {partition_of_id(delivery.id) for delivery in unseen}
         await asyncio.gather(*(self._give_back(at, _within(unseen, at), patience_s=_GIVING_BACK_S) for at in places))
+
+    async def widen(self, handlers: int) -> None:
+        """Change the number of handlers, which is divided among the channels; see ``Channel``."""
+        self._request = msgspec.structs.replace(self._request, handlers=handlers)
+        for part in list(self._parts.values()):
+            if part.channel is not None:
+                await part.channel.widen(self._part_of(handlers, part.at))
 
     async def _stop_part(self, part: _Part, unseen: Sequence[Delivery]) -> None:
         channel, part.channel = part.channel, None
@@ -160,9 +170,13 @@ class PartitionChannels:
             return  # it is done, or its lease ends by itself
 
     def _request_at(self, at: int) -> Consume:
-        credit, rest = divmod(self._request.credit, self._made)
-        name = partition_name(self._request.queue, at)
-        return msgspec.structs.replace(self._request, queue=name, credit=max(1, credit + (at < rest)))
+        asked, name = self._request, partition_name(self._request.queue, at)
+        handlers = None if asked.handlers is None else self._part_of(asked.handlers, at)
+        return msgspec.structs.replace(asked, queue=name, credit=self._part_of(asked.credit, at), handlers=handlers)
+
+    def _part_of(self, number: int, at: int) -> int:
+        whole, rest = divmod(number, self._made)
+        return max(1, whole + (at < rest))
 
     # --------------------------------------------------------------------------------------------------- the whole
 

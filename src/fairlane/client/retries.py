@@ -84,5 +84,5 @@ def is_repeatable(verb: str, request: Shape, error: FairlaneError) -> bool:
         return True
     repeat = VERBS[verb].repeat
     if repeat == "deduplicated" and isinstance(request, Enqueue):
-        return all(message.dedup_id is not None for message in request.messages)
+        return request.producer is not None or all(message.dedup_id is not None for message in request.messages)
     return repeat == "always"

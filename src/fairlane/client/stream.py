@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from functools import partial
 from typing import Self
 
 from fairlane.client.message import Message, Settling
 from fairlane.client.portal import Portal
+from fairlane.client.prefetched import Prefetched
 from fairlane.client.stream_aio import AsyncStream
-from fairlane.model.message import Delivery
 
 
 class Stream:
@@ -22,7 +22,7 @@ class Stream:
         self._client = client
         self._portal = portal
         self._stream = stream
-        self._ready: deque[Delivery] = deque()
+        self._ready = Prefetched()
         self._taking = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -38,14 +38,20 @@ class Stream:
     def __next__(self) -> Message:
         while True:
             try:
-                return Message(self._ready.popleft(), self._client)
+                ready = self._ready
+                delivery = ready.waiting.popleft()
             except IndexError:
                 self._take()
+                continue
+            if delivery.time_left_ms is None or not ready.is_late(delivery):
+                message = Message(delivery, self._client)
+                self._stream.note_given(message)
+                return message
+            self._portal.soon(partial(self._stream.give_back, [delivery]))
 
     def close(self) -> None:
         """End the stream. Threads that wait for a message stop iterating."""
-        unseen = tuple(self._ready)
-        self._ready.clear()
+        unseen = self._ready.withdraw()
         self._portal.run(self._stream.close(unseen=unseen))
 
     def _take(self) -> None:
@@ -55,4 +61,4 @@ class Stream:
             taken = self._portal.run(self._stream.take())
             if not taken:
                 raise StopIteration
-            self._ready.extend(taken)
+            self._ready = taken

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, Self
 
+import msgspec
+
 from fairlane.client.message_aio import AsyncMessage, AsyncSettling
+from fairlane.client.message_fields import MessageFields
+from fairlane.client.prefetched import Prefetched
 from fairlane.client.retries import LEASES_STAY, Retries, is_passing, pause_s
 from fairlane.client.transport import Channel, Transport
 from fairlane.errors import Closed, Disconnected, FairlaneError, QueueSplit
@@ -25,10 +29,11 @@ class AsyncStreaming(AsyncSettling, Protocol):
     transport: Transport
     retries: Retries
 
-    async def nack_many(
-        self, queue: str, leased: Sequence[Delivery], *, intent: NackIntent
-    ) -> list[FairlaneError | None]:
+    async def nack_many(self, queue: str, leased: Sequence[Delivery], *, intent: NackIntent) -> Sequence[object]:
         """Return messages to the queue."""
+
+    def give_back(self, deliveries: list[Delivery]) -> None:
+        """Return messages that no handler has seen, without waiting for the answer."""
 
     async def drained(self) -> None:
         """Wait until pending acknowledgements are answered."""
@@ -40,13 +45,18 @@ class AsyncStream:
     The credit limits how many messages are in the stream, or delivered and not yet settled or expired. At the end of
     the block unsettled messages are returned: those that were never delivered are deferred, the others count a failed
     attempt. If the connection is lost, the server takes the stream's messages back, and the stream reopens. If the
-    queue moves to another node of a cluster, the stream reopens there, and its messages stay leased.
+    queue moves to another node of a cluster, the stream reopens there, and its messages stay leased. A message whose
+    deadline passes in the stream is returned instead of delivered, and expires in its queue.
     """
 
     def __init__(self, client: AsyncStreaming, request: Consume) -> None:
         self._client = client
-        self._request = request
-        self._ready: deque[Delivery] = deque()
+        self._is_measured = request.handlers is None
+        self._handlers = 1 if request.handlers is None else request.handlers
+        self._request = msgspec.structs.replace(request, handlers=self._handlers)
+        self._given: list[MessageFields] = []
+        self._forgetting = threading.Lock()
+        self._ready = Prefetched()
         self._arrived = asyncio.Event()
         self._channel: Channel | None = None
         self._opening = asyncio.Lock()
@@ -66,9 +76,17 @@ class AsyncStream:
         return self
 
     async def __anext__(self) -> AsyncMessage:
-        while not self._ready:
-            await self._wait()
-        return AsyncMessage(self._ready.popleft(), self._client)
+        ready = self._ready
+        while True:
+            while not ready.waiting:
+                await self._wait()
+            delivery = ready.waiting.popleft()
+            if delivery.time_left_ms is None or not ready.is_late(delivery):
+                message = AsyncMessage(delivery, self._client)
+                if self._is_measured:
+                    self.note_given(message)
+                return message
+            self.give_back([delivery])
 
     @property
     def is_interrupted(self) -> bool:
@@ -85,16 +103,24 @@ class AsyncStream:
             if self._channel is None and not self._is_closed and not self.is_interrupted:
                 self._channel = await self._client.transport.open(self._request, self)
 
-    async def take(self) -> list[Delivery]:
-        """Return the messages that have arrived, waiting for the first one; an empty list if the stream is closed."""
+    async def take(self) -> Prefetched:
+        """Return the messages that have arrived, waiting for the first one; none if the stream is closed."""
         while not self._ready:
             try:
                 await self._wait()
             except StopAsyncIteration:
-                return []
-        taken = list(self._ready)
-        self._ready.clear()
-        return taken
+                break
+        return self._ready.take_all()
+
+    def note_given(self, message: MessageFields) -> None:
+        """Note a message that user code has now; from any thread."""
+        self._given.append(message)
+        if len(self._given) > 2 * self._request.credit:
+            self._forget_settled()
+
+    def give_back(self, deliveries: list[Delivery]) -> None:
+        """Return messages whose deadlines have passed before user code saw them."""
+        self._client.give_back(deliveries)
 
     async def close(self, *, unseen: Sequence[Delivery] = ()) -> None:
         """End the stream. ``unseen`` are messages that were taken from it but not delivered to a handler."""
@@ -107,8 +133,7 @@ class AsyncStream:
             with suppress(asyncio.CancelledError):
                 await self._reopening
         await self._client.drained()
-        unseen = (*unseen, *self._ready)
-        self._ready.clear()
+        unseen = (*unseen, *self._ready.withdraw())
         if self._channel is not None:
             with suppress(Disconnected, Closed):  # the server has already taken them back
                 await self._channel.stop(unseen)
@@ -122,7 +147,7 @@ class AsyncStream:
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         """Accept leased messages; see ``Sink``."""
-        self._ready.extend(deliveries)
+        self._ready.add(deliveries)
         self._arrived.set()
 
     def ended(self, error: FairlaneError) -> None:
@@ -138,18 +163,14 @@ class AsyncStream:
 
     def withdraw(self, matches: Callable[[str], bool]) -> list[Delivery]:
         """Remove messages that have not been delivered yet; see ``Sink``."""
-        withdrawn = [delivery for delivery in self._ready if matches(delivery.id)]
-        if withdrawn:
-            self._ready = deque(delivery for delivery in self._ready if not matches(delivery.id))
-        return withdrawn
+        return self._ready.withdraw(matches)
 
     async def _reopen(self, error: FairlaneError) -> None:
         self._channel = None
         unseen: tuple[Delivery, ...] = ()
         self._is_moved = self._is_moved or isinstance(error, LEASES_STAY)
         if not isinstance(error, LEASES_STAY):
-            unseen = tuple(self._ready)
-            self._ready.clear()
+            unseen = tuple(self._ready.withdraw())
         if unseen and not isinstance(error, Disconnected):
             with suppress(FairlaneError):  # a server that shuts down still accepts returned and acknowledged messages
                 await self._client.nack_many(self._request.queue, unseen, intent="defer")
@@ -175,4 +196,27 @@ class AsyncStream:
         await self.open()
         if not self._ready:
             self._arrived.clear()
+            if self._is_measured:
+                await self._measure()
             await self._arrived.wait()
+
+    async def _measure(self) -> None:
+        """Widen the channel if user code works on more messages at the same time than the broker knows.
+
+        It asks for another message while it has some that are not settled, so it has a handler for each of them and one
+        more. Code that takes one message after the other has one handler.
+        """
+        self._forget_settled()
+        handlers = min(len(self._given) + 1, self._request.credit)
+        if handlers > self._handlers:
+            self._handlers = handlers
+            self._request = msgspec.structs.replace(self._request, handlers=handlers)
+            if self._channel is not None:
+                await self._channel.widen(handlers)
+
+    def _forget_settled(self) -> None:
+        with self._forgetting:
+            count = len(self._given)  # other threads may append meanwhile
+            unsettled = [message for message in self._given[:count] if not message.is_settled]
+            # No more than the credit are in flight: the others were settled through the client, or have expired.
+            self._given[:count] = unsettled[-self._request.credit :]

@@ -103,13 +103,19 @@ class Client(AllVerbs[Message]):
         visibility_ms: int | None = None,
         owner: str | None = None,
         with_state: bool = False,
+        handlers: int | None = None,
     ) -> Stream:
         """Return a stream of leased messages. Enter it with ``with``, and iterate it with ``for``.
 
-        ``credit`` limits how many messages are in the stream, or delivered and not yet settled or expired.
+        See ``AsyncClient.consume`` for ``credit`` and ``handlers``.
         """
         stream = self._async.consume(
-            queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state
+            queue,
+            credit=credit,
+            visibility_ms=visibility_ms,
+            owner=owner,
+            with_state=with_state,
+            handlers=handlers,
         )
         return Stream(self, self._running(), stream)
 
@@ -158,7 +164,7 @@ class Client(AllVerbs[Message]):
         return [Message(delivery, self) for delivery in deliveries]
 
     def _prepared(self, messages: list[NewMessage]) -> list[NewMessage]:
-        return self._async.stamped(traced(messages))  # the span is that of this thread
+        return list(traced(messages))  # the span is that of this thread
 
     def _forwarded(self, messages: list[NewMessage]) -> list[NewMessage]:
         return list(traced(messages))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from fairlane.model.message import NewMessage
-from fairlane.wire.trace import TraceContext, trace_of, with_trace
+from fairlane.model.trace import TraceContext, trace_of, with_trace
 
 if TYPE_CHECKING:  # OpenTelemetry is optional
     from opentelemetry.trace import Span

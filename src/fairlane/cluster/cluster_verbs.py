@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -21,26 +21,37 @@ from fairlane.errors import Forbidden, InvalidArgument, QueueExists, QueueNotFou
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
 from fairlane.gateway.protocol import Answer
-from fairlane.model.names import REDRIVE_AT, is_dlq, queue_name_fault
+from fairlane.model.names import REDRIVE_AT, is_dlq, new_queue_name_fault
 from fairlane.model.partitions import MARK, partition_name, queue_of, served_name
 from fairlane.model.views import ClusterView, RedriveView, ThrottleView
 from fairlane.verbs.cluster import DrainNode, GetCluster, MoveQueue
-from fairlane.verbs.config import PRIVATE_PREFIX, ConfigValues, ListConfig, ListThrottles, SetConfig, ThrottleList
+from fairlane.verbs.config import (
+    PRIVATE_PREFIX,
+    ConfigValue,
+    ConfigValues,
+    GetConfig,
+    ListConfig,
+    ListThrottles,
+    SetConfig,
+    ThrottleList,
+)
 from fairlane.verbs.dead_letters import GetRedrive, ListRedrives, Redrive, RedriveList, StopRedrive
 from fairlane.verbs.leases import Forward
-from fairlane.verbs.queues import CreateQueue, DeleteQueue, ListQueues, QueueList, UpdateQueue
+from fairlane.verbs.queues import CreateQueue, DeleteQueue, EnsureQueue, ListQueues, QueueList, UpdateQueue
+from fairlane.verbs.templates import base_fields, templates_in
 from fairlane.verbs.verb import Done
+from fairlane.wire.spread import for_partition
 
 _DONE: Final = Done()
+Creation: TypeAlias = CreateQueue | EnsureQueue
 
 
 # --------------------------------------------------------------------------------------------------------------- queues
 
 
-async def _create_queue(gateway: ClusterGateway, request: CreateQueue, caller: Caller, context: CallContext) -> Answer:
+async def _create_queue(gateway: ClusterGateway, request: Creation, caller: Caller, context: CallContext) -> Answer:
     """Put a queue on the board first, and then create it at its owner."""
-    if (fault := queue_name_fault(request.queue)) is not None:
-        raise InvalidArgument(fault)
+    require(new_queue_name_fault(request.queue))
     if not context.is_forwarded:
         if MARK in request.queue or MARK in (request.group or ""):
             raise InvalidArgument(f"Names with {MARK} are partitions; split the queue to create them.")
@@ -48,8 +59,27 @@ async def _create_queue(gateway: ClusterGateway, request: CreateQueue, caller: C
             await _check_split(gateway, request.queue)
         await gateway.member.changes.list_queue(request.queue, group=request.group)
         gateway.member.note()
+        request = _with_template(gateway, request)
     asking = msgspec.structs.replace(context, follows=False)  # a client that creates a queue can't know its owner yet
     return await gateway.router.at(request.queue, request, caller, asking, patience_s=OPENING_S)
+
+
+def _with_template(gateway: ClusterGateway, request: Creation) -> Creation:
+    """Return a request with the fields of its template, which the group of a new queue may not know yet."""
+    base = base_fields(templates_in(gateway.member.board.view.config), request.queue)
+    return msgspec.structs.replace(request, policy=base | dict(request.policy))
+
+
+async def _ensure_queue(gateway: ClusterGateway, request: EnsureQueue, caller: Caller, context: CallContext) -> Answer:
+    """Compare a queue that exists with what is wanted, at its first partition if it is split, or create it."""
+    if context.is_forwarded:
+        return await gateway.router.at(request.queue, request, caller, context, patience_s=OPENING_S)
+    await gateway.member.refresh()
+    split = gateway.split_of(request.queue)
+    if split is not None and gateway.groups.location_of(request.queue) is not None:
+        whole = gateway.whole(request.queue, split, caller, context)
+        return cast("Answer", await whole.ask(for_partition(request, 0)))
+    return await _create_queue(gateway, request, caller, context)
 
 
 async def _check_split(gateway: ClusterGateway, queue: str) -> None:
@@ -114,7 +144,9 @@ async def _forward(gateway: ClusterGateway, request: Forward, caller: Caller, co
     for target in request.messages:
         if (split := gateway.split_of(target)) is not None:
             raise split_into(target, split)
-    groups = {queue: await _group_of(gateway, queue) for queue in (request.queue, *request.messages)}
+    groups = {request.queue: await _group_of(gateway, request.queue)}
+    for queue in request.messages:
+        groups[queue] = await _group_of_target(gateway, queue, groups[request.queue])
     for queue, group in groups.items():
         if group != groups[request.queue]:
             raise QueuesApart(
@@ -123,6 +155,16 @@ async def _forward(gateway: ClusterGateway, request: Forward, caller: Caller, co
     messages = {served_name(queue): news for queue, news in request.messages.items()}
     named = msgspec.structs.replace(request, messages=messages)
     return await gateway.router.at(request.queue, named, caller, context)
+
+
+async def _group_of_target(gateway: ClusterGateway, queue: str, group: str) -> str:
+    """Return the group of a queue that messages are forwarded to. A queue that its template creates joins ``group``."""
+    try:
+        return await _group_of(gateway, queue)
+    except QueueNotFound:
+        if not await gateway.list_missing(queue, group=group):
+            raise
+        return await _group_of(gateway, queue)
 
 
 async def _group_of(gateway: ClusterGateway, queue: str) -> str:
@@ -202,6 +244,12 @@ async def _list_config(gateway: ClusterGateway, request: ListConfig, _: Caller, 
     return ConfigValues(values={key: value for key, value in values.items() if not key.startswith(PRIVATE_PREFIX)})
 
 
+async def _get_config(gateway: ClusterGateway, request: GetConfig, caller: Caller, context: CallContext) -> ConfigValue:
+    """Return one config value."""
+    found = await _list_config(gateway, ListConfig(prefix=request.key), caller, context)
+    return ConfigValue(value=found.values.get(request.key))
+
+
 async def _throttles(
     gateway: ClusterGateway, request: ListThrottles, caller: Caller, context: CallContext
 ) -> ThrottleList:
@@ -250,6 +298,7 @@ async def _drain_node(gateway: ClusterGateway, request: DrainNode, _: Caller, __
 
 SPECIAL: Final[Mapping[str, ClusterVerb]] = {
     "create_queue": _create_queue,
+    "ensure_queue": _ensure_queue,
     "update_queue": _update_queue,
     "delete_queue": _delete_queue,
     "queues": _queues,
@@ -260,6 +309,7 @@ SPECIAL: Final[Mapping[str, ClusterVerb]] = {
     "redrives": _redrives,
     "set_config": _set_config,
     "list_config": _list_config,
+    "get_config": _get_config,
     "throttles": _throttles,
     "read_journal": _of_journal,
     "set_reader": _of_journal,

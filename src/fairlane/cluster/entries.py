@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from fairlane.errors import StoreCorrupt
+from fairlane.model.hook_limits import NO_HOOK_LIMITS, HookLimits
 from fairlane.model.partitions import Split
 from fairlane.ports.board import Entry
 
@@ -55,12 +56,15 @@ class GroupEntry(msgspec.Struct, frozen=True, kw_only=True):
         home: the node that should own it; None if none has been chosen.
         is_pinned: whether an operator moved it there, so that it stays while that node lives.
         moves: how often its home has changed.
+        left_by: the process that had it before and is known to have ended; empty if there is none. So a home that has
+            no evidence itself, because it was started later, need not wait for that process either.
     """
 
     queues: list[str]
     home: str | None = None
     is_pinned: bool = False
     moves: int = 0
+    left_by: str = ""
 
 
 class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,12 +75,19 @@ class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
         made: how many partitions exist.
         key_from: where the queue's policy takes the fairness key of a message from.
         on_enqueue: the script of the queue, which may choose another key.
+        hook_limits: the limits of the script.
     """
 
     partitions: int
     made: int
     key_from: str | tuple[str, ...] | None = None
     on_enqueue: str | None = None
+    hook_limits: HookLimits = NO_HOOK_LIMITS
+
+    @property
+    def key_rules(self) -> tuple[object, ...]:
+        """What decides the fairness key of a message, apart from the message itself."""
+        return self.key_from, self.on_enqueue, self.hook_limits
 
     @property
     def split(self) -> Split:

@@ -37,8 +37,10 @@ from fairlane.gateway.context import PLAIN, CallContext
 from fairlane.gateway.protocol import Answer, Observed, RemoteAnswer, ServedQueue
 from fairlane.model.limits import PARTITIONS_MAX
 from fairlane.model.message import Delivery, Receipt
+from fairlane.model.names import new_queue_name_fault
 from fairlane.model.partitions import MARK, Split, partition_name, served_name
 from fairlane.verbs.leases import Lease, Nack
+from fairlane.verbs.templates import full_text, template_for, templates_in
 from fairlane.verbs.verb import Reply, Request, Verb
 
 _ROUNDS: Final = 5
@@ -130,6 +132,9 @@ class ClusterGateway:
                 if context.is_forwarded or verb.spread is None:
                     raise
             except QueueNotFound:
+                may_create = verb.may_create and split is None and not context.is_forwarded
+                if may_create and await self.list_missing(queue or ""):
+                    continue
                 if split is None or split == self.split_of(queue or ""):
                     raise
             await self.member.refresh()  # the queue is split differently than this node knew
@@ -196,7 +201,33 @@ class ClusterGateway:
             QueueSplit: each partition has a broker of its own.
         """
         self.check_whole(queue)
-        return ServedQueue(await self.router.find(queue), served_name(queue))
+        try:
+            broker = await self.router.find(queue)
+        except QueueNotFound:
+            if not await self.list_missing(queue):
+                raise
+            broker = await self.router.find(queue)
+        return ServedQueue(broker, served_name(queue))
+
+    async def list_missing(self, queue: str, *, group: str | None = None) -> bool:
+        """Put a queue that no node has on the board if its template creates it, and return whether it is there now.
+
+        The broker that gets the group creates the queue when a request arrives. So the caller needs no right but that
+        on its own request.
+
+        Raises:
+            QueueNotFound: the template creates no more queues.
+        """
+        template = template_for(templates_in(self.member.board.view.config), queue)
+        if template is None or not template.auto_create or self.groups.location_of(queue) is not None:
+            return False
+        if MARK in queue or new_queue_name_fault(queue) is not None:
+            return False
+        if (full := full_text(queue, template, len(self.groups.locations))) is not None:
+            raise QueueNotFound(full)
+        await self.member.changes.list_queue(queue, group=group)
+        self.member.note()
+        return True
 
     async def journal_of(self, queue: str | None) -> AsyncBroker:
         """Return the broker that keeps the journal of a queue's group."""

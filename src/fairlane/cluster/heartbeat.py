@@ -1,11 +1,29 @@
-"""Heartbeats: this node's own entry on the board, written again and again, and which other nodes live."""
+"""Heartbeats: this node's own entry on the board, written again and again, and which other nodes live.
+
+Theory of operation
+-------------------
+A node whose entry has not changed for the heartbeat timeout is dead. That is all there is to know about a node that
+hangs, is suspended, or is cut off. The timeout is generous, because such a node may go on at any moment, and its stores
+are not taken over before their own timeout has passed either.
+
+A process that is killed leaves evidence, and others need not wait for either timeout: the board reports that its
+connection is gone (``Board.ended``). A process that hangs or is suspended keeps its connection, so that there is no
+such evidence of it. Nor is there any if the machine of a node vanishes from the network, or if the board can't tell.
+
+Evidence is about one process, never about the name of a node. It may concern a process that lives and has only lost its
+connection. Such a process *goes on as another one*: under a new incarnation, which it puts on the board at once, and
+with all its groups opened again. Meanwhile it is *in doubt*: it asks the store of a group before each answer. It is in
+doubt before others can have the evidence; ``adapters.shared.attendance`` has the argument. So evidence never makes a
+stale answer possible, whether it is right or wrong, and however late another node acts on it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 
 from fairlane.cluster.entries import NODE, BoardView, NodeEntry, encode
 from fairlane.cluster.shared_board import SharedBoard
@@ -20,6 +38,7 @@ class Heartbeat:
         is_draining: whether the groups of this node should move elsewhere; operators set it at any node.
         has_appeared: whether other nodes can have seen the entry.
         beaten_s: when the last heartbeat was sent that reached the board.
+        incarnation: the name of this process, which no other process has; another one after each lost connection.
         replaced: set for good when another process has joined under the same name; this process must end.
     """
 
@@ -31,6 +50,7 @@ class Heartbeat:
         describe: Callable[[int, str], NodeEntry],
         on_replaced: Callable[[], Awaitable[None]],
         monotonic: Callable[[], float],
+        on_renamed: Callable[[], None] = lambda: None,
     ) -> None:
         """Start without an entry on the board.
 
@@ -40,14 +60,17 @@ class Heartbeat:
             describe: returns the entry, for a beat number and the incarnation of this process.
             on_replaced: called when another process has taken the name.
             monotonic: the clock of the heartbeats.
+            on_renamed: called when this process goes on as another one.
         """
         self._board = board
         self._node = name
         self._name = NODE + name
         self._describe = describe
         self._on_replaced = on_replaced
+        self._on_renamed = on_renamed
         self._monotonic = monotonic
-        self._incarnation = secrets.token_hex(8)
+        self.incarnation = secrets.token_hex(8)
+        self._incarnations = {self.incarnation}
         self._beat = 0
         self._version: str | None = None
         self._beating = asyncio.Lock()
@@ -59,6 +82,22 @@ class Heartbeat:
     def begin(self, view: BoardView) -> None:
         """Replace the entry of an earlier process of the same name, if there is one."""
         self._version = view.versions.get(self._name)
+        self._attend()
+
+    def _attend(self) -> None:
+        self._board.attend(self.incarnation, partial(self._go_on_as_another, self.incarnation))
+
+    def _go_on_as_another(self, incarnation: str) -> None:
+        """Take a new incarnation, because others may know that this one has lost its connection."""
+        if incarnation == self.incarnation and not self.replaced.is_set():
+            self.incarnation = secrets.token_hex(8)
+            self._incarnations.add(self.incarnation)
+            self._attend()
+            self._on_renamed()
+
+    def is_in_doubt(self, incarnation: str) -> bool:
+        """Return whether other nodes may know that an incarnation of this process has ended."""
+        return incarnation != self.incarnation or not self._board.is_attending()
 
     async def beat(self) -> None:
         """Write the entry again, or if another node has changed it, read what it says now."""
@@ -69,7 +108,7 @@ class Heartbeat:
     async def _put(self) -> None:
         sent_s = self._monotonic()
         self._beat += 1
-        entry = self._describe(self._beat, self._incarnation)
+        entry = self._describe(self._beat, self.incarnation)
         version = await self._board.put(self._name, encode(entry), version=self._version)
         if version is None:
             await self._reread()
@@ -84,12 +123,12 @@ class Heartbeat:
         self._version = view.versions.get(self._name)
         if entry is None:
             return
-        if entry.incarnation != self._incarnation and self.has_appeared:
+        if entry.incarnation not in self._incarnations and self.has_appeared:
             _log.error("Another process has joined as node %s; this process ends.", self._node)
             self.replaced.set()
             await self._on_replaced()
             return
-        self.is_draining = entry.is_draining and entry.incarnation == self._incarnation
+        self.is_draining = entry.is_draining and entry.incarnation in self._incarnations
 
     async def remove(self) -> None:
         """Remove the entry, unless another process has replaced this one."""
@@ -102,7 +141,8 @@ class Heartbeat:
 
 
 class Liveness:
-    """What one node has seen of the heartbeats of all nodes: one lives while its entry on the board keeps changing.
+    """What one node has seen of the heartbeats of all nodes: one lives while its entry on the board keeps changing,
+    and its process is not known to have ended.
 
     No clock is compared with another machine's. A node that has just started to watch considers every other node alive
     for one heartbeat timeout. So does a node that could not read the board for a while, because others may not have
@@ -114,12 +154,19 @@ class Liveness:
         self._heartbeat_timeout_ms = heartbeat_timeout_ms
         self._seen: dict[str, tuple[tuple[str, int], int]] = {}
         self._noted_ms: int | None = None
+        self.ended: frozenset[str] = frozenset()
+        """The incarnations that are known to have ended."""
 
-    def note(self, nodes: Mapping[str, NodeEntry], now_ms: int) -> None:
-        """Take the nodes of a board; ``now_ms`` is the instant before it was read, by a clock that only grows.
+    def note(self, nodes: Mapping[str, NodeEntry], now_ms: int, *, ended: Collection[str] = ()) -> None:
+        """Take the nodes of a board.
 
-        The instant *before* the reading, because the entries are at least as new as that.
+        Args:
+            nodes: the nodes by name.
+            now_ms: the instant before the board was read, by a clock that only grows. The instant *before* the reading,
+                because the entries are at least as new as that.
+            ended: the incarnations that are known to have ended.
         """
+        self.ended = frozenset(ended)
         beats = {name: (entry.incarnation, entry.beat) for name, entry in nodes.items()}
         for name in self._seen.keys() - beats.keys():
             del self._seen[name]
@@ -131,9 +178,11 @@ class Liveness:
                 self._seen[name] = (beat, now_ms)
 
     def live(self, now_ms: int) -> frozenset[str]:
-        """Return the nodes that live."""
+        """Return the nodes that live: they send heartbeats, and are not known to have ended."""
         return frozenset(
-            name for name, (_, seen_ms) in self._seen.items() if now_ms - seen_ms < self._heartbeat_timeout_ms
+            name
+            for name, ((incarnation, _), seen_ms) in self._seen.items()
+            if now_ms - seen_ms < self._heartbeat_timeout_ms and incarnation not in self.ended
         )
 
     def silent_ms(self, node: str, now_ms: int) -> int | None:

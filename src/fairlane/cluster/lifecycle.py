@@ -17,7 +17,7 @@ from fairlane.cluster.groups import RETRY_AFTER_MS, Groups
 from fairlane.cluster.reconcile import Goals, GroupAction, GroupEvent, GroupState, next_state, reconcile
 from fairlane.errors import FairlaneError, QueueElsewhere, QueueMoving, StoreLocked
 
-OpenGroup = Callable[[str], Awaitable[AsyncBroker]]
+OpenGroup = Callable[[str, frozenset[str]], Awaitable[AsyncBroker]]
 PrepareGroup = Callable[[str, AsyncBroker], Awaitable[None]]
 _PAUSE_S: Final = 0.25
 """How long to wait before the next attempt to open a group. A hand-over usually takes less."""
@@ -39,7 +39,8 @@ class Lifecycle:
 
         Args:
             groups: the open groups, by which callers find their brokers.
-            opens: opens the broker of a group; raises ``StoreLocked`` while another node has the store.
+            opens: opens the broker of a group, given the processes that are known to have ended; raises ``StoreLocked``
+                while another one has the store.
             prepare: brings a broker up to date before it serves anyone.
             on_change: called after a group was opened or closed.
         """
@@ -52,6 +53,7 @@ class Lifecycle:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._attempts: dict[str, tuple[float, str]] = {}
         self._stopped = asyncio.Event()
+        self._renamed = 0
         self.takeovers = 0
         """Groups that were opened here after their previous owner had died."""
 
@@ -79,6 +81,14 @@ class Lifecycle:
         for action in reconcile(self._states, self._goals):
             self._carry_out(action)
 
+    def reopen(self) -> None:
+        """Open all groups again, because this process goes on under another name."""
+        self._renamed += 1
+        for group, _ in self._groups.opened():
+            if self._states.get(group) is GroupState.OPEN:
+                self._note(group, GroupEvent.LOSE)
+        self.reconcile()
+
     async def stop(self) -> None:
         """Hand all groups over, and open none any more."""
         self._stopped.set()
@@ -103,7 +113,7 @@ class Lifecycle:
             self._start(group, self._open(group))
             return
         if action.event is GroupEvent.DROP:
-            _log.warning("Group %s was taken over by another node, or its store failed.", group, extra={"group": group})
+            _log.warning("Group %s was taken over, or its store or its session failed.", group, extra={"group": group})
         broker = self._groups.take_out(group)  # at once: no caller is sent to a broker that closes
         self._start(group, self._close(group, broker, address=action.address))
 
@@ -143,13 +153,19 @@ class Lifecycle:
         return GroupEvent.OPENED
 
     async def _opened(self, group: str) -> AsyncBroker:
-        broker = await self._opens(group)
+        renamed = self._renamed
+        broker = await self._opens(group, self._goals.ended)
         try:
             await self._prepare(group, broker)
+            self._check_name(renamed)
         except BaseException:
             await _hand_over(broker, group)
             raise
         return broker
+
+    def _check_name(self, renamed: int) -> None:
+        if renamed != self._renamed:
+            raise QueueMoving("The group was opened under an earlier name of this process.")
 
     def _serve(self, group: str, broker: AsyncBroker, *, took_ms: int) -> None:
         left_by = self._goals.mine.get(group)

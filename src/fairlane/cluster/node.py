@@ -108,6 +108,7 @@ class Node:
             name=terms.name,
             describe=self._describe,
             on_replaced=self.lifecycle.stop,
+            on_renamed=self._renamed,
             monotonic=monotonic,
         )
         self._balanced_s = monotonic()
@@ -150,6 +151,15 @@ class Node:
     def live(self) -> frozenset[str]:
         """The nodes that live, including this one."""
         return self._liveness.live(_ms(self.board.read_s)) | {self.terms.name}
+
+    @property
+    def process(self) -> str:
+        """The name of this process, which no other process has; another one after each lost connection to the board."""
+        return self._heartbeat.incarnation
+
+    def is_in_doubt(self, process: str) -> bool:
+        """Return whether other nodes may know that this process, under this name, has ended."""
+        return self._heartbeat.is_in_doubt(process)
 
     @property
     def is_joined(self) -> bool:
@@ -206,6 +216,12 @@ class Node:
         except FairlaneError:
             return  # the next regular heartbeat says it
 
+    def _renamed(self) -> None:
+        """Show to others at once that this process lives, and open its groups under its new name."""
+        _log.warning("The connection to the board was lost; groups are opened again.")
+        self._announce()
+        self.lifecycle.reopen()
+
     def _describe(self, beat: int, incarnation: str) -> NodeEntry:
         return NodeEntry(
             address=self.terms.address,
@@ -237,14 +253,16 @@ class Node:
     def note(self) -> None:
         """Take the board as it was read last: learn where queues are, and set the goals for groups."""
         view = self.board.view
-        self._liveness.note(view.nodes, _ms(self.board.read_s))
+        self._liveness.note(view.nodes, _ms(self.board.read_s), ended=self.board.ended)
         live = self.live
         self.groups.locate(
             {queue: _location(group, view, live) for queue, group in groups_by_queue(view.groups).items()},
             {queue: entry.split for queue, entry in view.splits.items()},
         )
         before, open_here = self.lifecycle.goals, self.groups.names
-        self.lifecycle.pursue(goals_of(view, own=self.terms.name, live=live, before=before, open_here=open_here))
+        ended = self._liveness.ended
+        goals = goals_of(view, own=self.terms.name, live=live, before=before, open_here=open_here, ended=ended)
+        self.lifecycle.pursue(goals)
         if self._noted is None or self._noted.config != view.config:
             self._configs.wanted = config_of_groups(view)
             self.on_config(view.config)
@@ -258,7 +276,7 @@ class Node:
     async def _move_groups(self) -> None:
         """Put the moves on the board that this node decides for: every node for urgent ones, the steward to balance."""
         view, live = self.board.view, self.live
-        moves = placement.next_moves(view.groups, view.nodes, live)
+        moves = placement.next_moves(view.groups, view.nodes, live, self._liveness.ended)
         if not moves and self._is_time_to_balance(view, live):
             move = placement.balancing(view.groups, view.nodes, live)
             if move is not None:

@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import fsum
 
+import msgspec
+
 from fairlane.cluster.entries import GroupEntry, NodeEntry
 from fairlane.errors import InvalidArgument
 from fairlane.model.names import queue_name_fault
@@ -65,10 +67,15 @@ def steward(nodes: Mapping[str, NodeEntry], live: Collection[str]) -> str | None
     return next(iter(eligible(nodes, live)), None)
 
 
-def homeless(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry], live: Collection[str]) -> list[Move]:
+def homeless(
+    groups: Mapping[str, GroupEntry],
+    nodes: Mapping[str, NodeEntry],
+    live: Collection[str],
+    ended: Collection[str] = (),
+) -> list[Move]:
     """Return moves for all groups without a home, or with a home that is dead or draining.
 
-    A pinned group whose home has died is no longer pinned.
+    A pinned group whose home has died is no longer pinned. A process that is known to have ended is named in the move.
     """
     candidates = eligible(nodes, live)
     if not candidates:
@@ -82,13 +89,20 @@ def homeless(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry], l
             continue
         home = min(candidates, key=lambda node: (burdens[node] + weigh[name] / _capacity(nodes[node]), node))
         burdens[home] += weigh[name] / _capacity(nodes[home])
-        moves.append(_move(name, entry, home, is_urgent=entry.home not in live))
+        process = nodes[entry.home].incarnation if entry.home is not None and entry.home in nodes else ""
+        left_by = process if process in ended else ""
+        moves.append(_move(name, entry, home, is_urgent=entry.home not in live, left_by=left_by))
     return moves
 
 
-def next_moves(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry], live: Collection[str]) -> list[Move]:
+def next_moves(
+    groups: Mapping[str, GroupEntry],
+    nodes: Mapping[str, NodeEntry],
+    live: Collection[str],
+    ended: Collection[str] = (),
+) -> list[Move]:
     """Return the moves to make now: all urgent ones, and of the others only a few at a time."""
-    moves = homeless(groups, nodes, live)
+    moves = homeless(groups, nodes, live, ended)
     # A group is under way while its home has not reported it as open. Its consumers wait meanwhile, so that a drained
     # node gives its groups away a few at a time, and most queues are served at any moment.
     under_way = sum(
@@ -190,12 +204,14 @@ def without(queue: str, entry: GroupEntry) -> GroupEntry | None:
 
 
 def _with_queues(entry: GroupEntry, queues: list[str]) -> GroupEntry:
-    return GroupEntry(queues=queues, home=entry.home, is_pinned=entry.is_pinned, moves=entry.moves)
+    return msgspec.structs.replace(entry, queues=queues)
 
 
-def _move(group: str, entry: GroupEntry, home: str, *, is_pinned: bool = False, is_urgent: bool = False) -> Move:
+def _move(
+    group: str, entry: GroupEntry, home: str, *, is_pinned: bool = False, is_urgent: bool = False, left_by: str = ""
+) -> Move:
     moves = entry.moves + (entry.home != home)
-    moved = GroupEntry(queues=entry.queues, home=home, is_pinned=is_pinned, moves=moves)
+    moved = GroupEntry(queues=entry.queues, home=home, is_pinned=is_pinned, moves=moves, left_by=left_by)
     return Move(group=group, home=home, entry=moved, is_urgent=is_urgent)
 
 

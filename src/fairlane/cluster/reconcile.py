@@ -82,11 +82,13 @@ class Goals:
         mine: the groups that should be here, each with the dead node that left it behind, or None.
         elsewhere: the addresses of the nodes where other groups should be, as far as those nodes live.
         homes: the last known home of each group; a group that should be here but is not open keeps the home before.
+        ended: the processes that are known to have ended, whose stores need not be waited for.
     """
 
     mine: Mapping[str, str | None] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     homes: Mapping[str, str | None] = field(default_factory=dict)
+    ended: frozenset[str] = frozenset()
 
     def reached(self, group: str) -> Goals:
         """Return the same goals for a group that has been opened: it is no takeover any more."""
@@ -108,7 +110,15 @@ class GroupAction:
     address: str | None = None
 
 
-def goals_of(board: BoardView, *, own: str, live: Collection[str], before: Goals, open_here: Collection[str]) -> Goals:
+def goals_of(
+    board: BoardView,
+    *,
+    own: str,
+    live: Collection[str],
+    before: Goals,
+    open_here: Collection[str],
+    ended: frozenset[str] = frozenset(),
+) -> Goals:
     """Return where groups should be.
 
     Args:
@@ -117,6 +127,7 @@ def goals_of(board: BoardView, *, own: str, live: Collection[str], before: Goals
         live: the nodes that live.
         before: the goals of the previous reading.
         open_here: the groups that are open here now.
+        ended: the processes that are known to have ended.
     """
     mine: dict[str, str | None] = {}
     homes, elsewhere = dict(before.homes), dict[str, str]()
@@ -131,7 +142,8 @@ def goals_of(board: BoardView, *, own: str, live: Collection[str], before: Goals
             elsewhere[group] = board.nodes[home].address
         if home != own or group in open_here:
             homes[group] = home
-    return Goals(mine, elsewhere, homes)
+    told = {board.groups[group].left_by for group in mine} - {""}
+    return Goals(mine, elsewhere, homes, ended | told)
 
 
 def reconcile(states: Mapping[str, GroupState], goals: Goals) -> list[GroupAction]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -22,6 +23,7 @@ class SharedBoard:
     Attributes:
         view: everything on the board, as it was read last.
         read_s: when that reading began, by a clock that only grows.
+        ended: the processes that the board had reported as ended before that.
     """
 
     def __init__(self, board: Board, *, monotonic: Callable[[], float]) -> None:
@@ -36,6 +38,7 @@ class SharedBoard:
         self._applied = 0
         self.view = BoardView()
         self.read_s = float("-inf")
+        self.ended: frozenset[str] = frozenset()
 
     async def read(self) -> BoardView:
         """Read the board, in the thread that also waits for changes."""
@@ -60,12 +63,27 @@ class SharedBoard:
     async def _read(self, executor: ThreadPoolExecutor) -> BoardView:
         self._begun += 1
         number, begun_s = self._begun, self._monotonic()
+        ended = self._board.ended([entry.incarnation for entry in self.view.nodes.values()])
         entries = await asyncio.get_running_loop().run_in_executor(executor, self._board.read)
         view = view_of(entries)
         if number > self._applied:  # a reading that began later may have ended earlier
             self._applied = number
-            self.view, self.read_s = view, begun_s
+            self.view, self.read_s, self.ended = view, begun_s, ended
         return view
+
+    def attend(self, process: str, on_lost: Callable[[], None]) -> None:
+        """Show to other nodes that a process is connected to the board; call ``on_lost`` on this loop when it isn't."""
+        loop = asyncio.get_running_loop()
+
+        def tell() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+                loop.call_soon_threadsafe(on_lost)
+
+        self._board.attend(process, tell)
+
+    def is_attending(self) -> bool:
+        """Return whether no other node can have seen that this process is no longer connected to the board."""
+        return self._board.is_attending()
 
     async def put(self, name: str, value: bytes, *, version: str | None) -> str | None:
         """Replace an entry of a version, or with None create it. Return its new version, or None if it has another.

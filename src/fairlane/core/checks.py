@@ -19,6 +19,8 @@ def are_bare(messages: Sequence[NewMessage]) -> bool:
             or message.throttles != ()
             or message.delay_ms != 0
             or message.deadline_ms is not None
+            or message.max_attempts is not None
+            or message.visibility_timeout_ms is not None
         ):
             return False
     return True
@@ -64,6 +66,8 @@ def message_fault(message: NewMessage, payload_bytes_max: int) -> FairlaneError 
         and message.priority is None
         and message.delay_ms == 0
         and message.deadline_ms is None
+        and message.max_attempts is None
+        and message.visibility_timeout_ms is None
         and not message.throttles
     ):
         fault = _terms_fault(message)
@@ -147,6 +151,10 @@ def _terms_fault(message: NewMessage) -> str | None:
         whole_fault("delay_ms", message.delay_ms, least=0, most=spans),
         whole_fault("deadline_ms", 1 if message.deadline_ms is None else message.deadline_ms, least=1, most=spans),
     ]
+    if message.max_attempts is not None:
+        faults.append(whole_fault("max_attempts", message.max_attempts, least=0, most=limits.BATCH_MAX))
+    if message.visibility_timeout_ms is not None:
+        faults.append(whole_fault("visibility_timeout_ms", message.visibility_timeout_ms, least=1, most=spans))
     if message.priority is not None and message.priority not in PRIORITY_NAMES:
         faults.append(f"priority is one of {', '.join(PRIORITY_NAMES)}, not {message.priority!r:.100}.")
     if message.throttles:

@@ -26,15 +26,16 @@ class Given:
     """What a decision needs beside its request.
 
     Attributes:
-        by: the name of the caller, for the journal.
+        by: the name of the caller, for the journal, and to tell its producers from those of others.
         producer: for new messages, who enqueues them if its grants limit what they may be.
         answers: for new messages, what the hook answered about each.
         faults: for new messages, what is wrong with each, if that was checked before the hook was called.
+        has_waited: for new messages, whether they were looked up before, and wait for capacity since.
         verdicts: for failed attempts, what the hook answered about each.
         dice: for failed attempts, a number from 0 to 999 for each, to spread retries.
         reason: why leases are returned.
         parts: for a forward, what is given for the messages of each queue.
-        policy: for an update, the complete new policy.
+        policy: for a queue that is created or changed, its complete policy.
         picked: for a claim, what the schedule has picked; None before it was asked.
         picking: what the journal records about that.
     """
@@ -43,6 +44,7 @@ class Given:
     producer: LimitedProducer | None = None
     answers: Sequence[EnqueueAnswer | None] | None = None
     faults: Sequence[FairlaneError | None] | None = None
+    has_waited: bool = False
     verdicts: Sequence[FailureAnswer | None] | None = None
     dice: Sequence[int] = ()
     reason: ReturnReason = "failure"
@@ -63,11 +65,14 @@ class Command(Generic[O_co]):
 
 @dataclass(slots=True, kw_only=True)
 class LeasePicked(Command[int]):
-    """Lease the messages that the schedule has picked. The outcome is when the leases end."""
+    """Lease the messages that the schedule has picked, for a time that the consumer requests or by their own timeouts.
+
+    The outcome is when the leases end, apart from those of messages with timeouts of their own.
+    """
 
     queue: str
     numbers: list[int]
-    visibility_ms: int
+    visibility_ms: int | None
     owner: str | None = None
     picking: Picking | None = None
 
@@ -83,12 +88,13 @@ class Remove(Command[None]):
 
 @dataclass(slots=True, kw_only=True)
 class MoveDeadLetters(Command[int]):
-    """Move dead letters back to their queue, on the terms that an enqueue gives them now.
+    """Move dead letters to a queue, on the terms that an enqueue gives them now.
 
     The outcome is how many were moved.
     """
 
     queue: str
+    target: str
     numbers: list[int]
     messages: Sequence[NewMessage]
     answers: Sequence[EnqueueAnswer | None] | None = None

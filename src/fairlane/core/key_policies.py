@@ -1,15 +1,23 @@
-"""Weights and caps of the keys of one queue: config first, then the queue's policy, then what messages say."""
+"""Weights, caps, floors and rates of the keys of one queue.
+
+For each of them the first that has a value counts: config for this key, the queue's policy for this key, patterns in
+config (the most specific one first), what messages say, and last the queue's policy for every tenant (``key_cap``,
+``key_floor``, ``key_rate`` and ``key_burst``). So names go before patterns, and operators before messages.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
+from fairlane.core.config_patterns import ConfigPatterns
 from fairlane.core.ledger import Queue, ScheduledItem
-from fairlane.model.message import Key
+from fairlane.model.message import Key, key_text
 from fairlane.model.partitions import queue_of
 from fairlane.scheduler.policy import KeyPolicy
 
 _TOLD_MAX = 65_536
+T = TypeVar("T")
 
 
 class KeyPolicies:
@@ -19,13 +27,14 @@ class KeyPolicies:
         told: weight and cap of keys, as the latest message that had one said.
     """
 
-    __slots__ = ("_config", "_known", "_name", "_queue", "told")
+    __slots__ = ("_config", "_known", "_name", "_patterns", "_queue", "told")
 
-    def __init__(self, queue: Queue, config: Mapping[str, str]) -> None:
+    def __init__(self, queue: Queue, config: Mapping[str, str], patterns: ConfigPatterns) -> None:
         self._queue = queue
         self._name = queue_of(queue.name)
         self._config = config
-        self._known: dict[tuple[int, int | None], KeyPolicy] = {}
+        self._patterns = patterns
+        self._known: dict[tuple[int, int | None, int, float | None, float | None], KeyPolicy] = {}
         self.told: dict[Key, tuple[int, int | None]] = {}
 
     def learn(self, messages: Iterable[ScheduledItem]) -> list[Key]:
@@ -52,18 +61,40 @@ class KeyPolicies:
 
     def of(self, key: Key) -> KeyPolicy | None:
         """Return the policy of a key, None for the default."""
+        policy, is_tenant = self._queue.policy, isinstance(key, str)
         weight, cap = self.told.get(key, (1, None))
-        name = key if isinstance(key, str) else "/".join(key)
-        queue, policy, config = self._name, self._queue.policy, self._config
-        weight = policy.weights.get(name, weight)
-        cap = policy.caps.get(name, cap)
-        if config:
-            weight = int(config.get(f"weight:{queue}:{name}", weight))
-            said = config.get(f"cap:{queue}:{name}")
-            cap = cap if said is None else int(said)
-        if weight == 1 and cap is None:
+        if cap is None and is_tenant:
+            cap = policy.key_cap
+        weight = int(self._setting("weight", key, policy.weights, weight))
+        cap = _whole(self._setting("cap", key, policy.caps, cap))
+        floor = int(self._setting("floor", key, {}, policy.key_floor)) if is_tenant else 0
+        rate = _number(self._setting("rate", key, {}, policy.key_rate if is_tenant else None))
+        burst = None
+        if rate is not None:
+            burst = _number(self._setting("burst", key, {}, policy.key_burst if is_tenant else None))
+        if weight == 1 and cap is None and rate is None and not floor:
             return None
-        known = self._known.get((weight, cap))
+        found = (weight, cap, floor, rate, burst)
+        known = self._known.get(found)
         if known is None:
-            known = self._known[weight, cap] = KeyPolicy(weight=weight, cap=cap)
+            known = self._known[found] = KeyPolicy(weight=weight, cap=cap, floor=floor, rate=rate, burst=burst)
         return known
+
+    def _setting(self, setting: str, key: Key, named: Mapping[str, T], otherwise: T) -> str | T:
+        """Return what counts: config for this key, the policy for this key, patterns in config, then the rest."""
+        name = key_text(key)
+        said = self._config.get(f"{setting}:{self._name}:{name}") if self._config else None
+        if said is not None:
+            return said
+        if name in named:
+            return named[name]
+        said = self._patterns.of_key(setting, self._name, key) if self._config else None
+        return otherwise if said is None else said
+
+
+def _whole(value: str | int | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _number(value: str | float | None) -> float | None:
+    return None if value is None else float(value)

@@ -4,10 +4,11 @@ Bodies are not here, only the number of the chunk that holds them. A chunk count
 the last of them it is dropped from the store.
 
 Recovery folds the journal from the *base* on, which is a ``Baseline``: a record of everything besides messages. Every
-chunk has a *home*, the record that describes its messages, and so has every batch of dedup ids. To move the base, a new
-baseline is written; what has an older home and still lives is *carried*, a little with each commit, that is written
-down again as it is now; and once nothing has a home before the new baseline, that is the base. So recovery reads a
-bounded multiple of what is alive, and no commit ever waits for a snapshot.
+chunk has a *home*, the record that describes its messages; so has every batch of dedup ids, and so have the producer
+numbers of every caller. To move the base, a new baseline is written; what has an older home and still lives is
+*carried*, a little with each commit, that is written down again as it is now; and once nothing has a home before the
+new baseline, that is the base. So recovery reads a bounded multiple of what is alive, and no commit ever waits for a
+snapshot.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
+from fairlane.core.claim_state import RegisteredConsumer
 from fairlane.core.pauses import PauseLog
+from fairlane.core.producer_numbers import ProducerNumbers
+from fairlane.core.sink_state import SinkState
 from fairlane.core.sources import Declared
 from fairlane.journal.records import ReaderImage, SegmentImage, TemporaryImage
+from fairlane.model.ids import MessageIds
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import NEVER_MS, FailedAttempt, Key
 from fairlane.model.names import DLQ_SUFFIX
 from fairlane.model.partitions import NUMBER_BITS
 from fairlane.model.policy import QueuePolicy
 from fairlane.scheduler.item import Item, Priority
+from fairlane.verbs.templates import Templates
 
 PRIORITIES = (Priority.HIGH, Priority.NORMAL, Priority.LOW)
 _NORMAL = Priority.NORMAL
@@ -35,21 +41,40 @@ Row = tuple[Key, int, int, Priority, tuple[str, ...], int | None, int | None]
 class ChunkHome:
     """A chunk of bodies, and where in the journal its messages are described.
 
-    All its messages are in one queue or in the dead letters of that queue.
+    Its messages were enqueued to one queue. They are there, in its dead-letter queue, or where a shared dead-letter
+    queue or a redrive has taken them: in the ``others`` or in their dead-letter queues.
+
+    Attributes:
+        correlation_ids: the correlation ids that its messages were given, from the first on, with None for those
+            without; None if no message has one. They are kept here so that messages without one cost nothing.
     """
 
-    __slots__ = ("home", "live", "number", "queue")
+    __slots__ = ("correlation_ids", "home", "live", "number", "others", "queue")
 
-    def __init__(self, queue: str, number: int, home: int, live: int) -> None:
+    def __init__(
+        self, queue: str, number: int, home: int, live: int, correlation_ids: list[str | None] | None = None
+    ) -> None:
         self.queue = queue.removesuffix(DLQ_SUFFIX)
         self.number = number
         self.home = home
         self.live = live
+        self.correlation_ids = correlation_ids
+        self.others: tuple[str, ...] = ()
+
+    def note(self, queue: str) -> None:
+        """Note that a message of the chunk is in a queue."""
+        name = queue.removesuffix(DLQ_SUFFIX)
+        if name != self.queue and name not in self.others:
+            self.others += (name,)
 
 
 @dataclass(slots=True, eq=False)
 class Aftermath:
-    """What few messages have: failed attempts, a past in another queue, workflow state."""
+    """What few messages have: lost or failed attempts, a past in another queue, workflow state, limits of their own.
+
+    Attributes:
+        late_token: the fencing token of its last lease, if that was lost and it has not been leased since.
+    """
 
     errors: tuple[FailedAttempt, ...] = ()
     origin: str | None = None
@@ -57,6 +82,10 @@ class Aftermath:
     dead_ms: int = 0
     state: int | None = None
     cap: int | None = None
+    expiries: int = 0
+    late_token: int = 0
+    max_attempts: int | None = None
+    visibility_ms: int | None = None
 
 
 class ScheduledItem(Item):
@@ -129,9 +158,40 @@ class Message(ScheduledItem):
         self.plain = self._is_plain()
 
     @property
+    def id(self) -> str:
+        """The id by which callers know it."""
+        return self.queue.ids.id_of(self.number)
+
+    @property
+    def correlation_id(self) -> str | None:
+        """The correlation id that it was given; None if its own id is its correlation id."""
+        known = self.chunk.correlation_ids
+        if known is None:
+            return None
+        at = self.number - self.chunk.number
+        return known[at] if at < len(known) else None
+
+    @property
     def is_claimed(self) -> bool:
         """Whether a registered consumer has it, under a lease that no timer ends."""
         return self.expires_ms == NEVER_MS
+
+    @property
+    def max_attempts(self) -> int:
+        """How many attempts may fail, by its own limit or its queue's; 0 for any number."""
+        own = None if self.after is None else self.after.max_attempts
+        return self.queue.policy.max_attempts if own is None else own
+
+    @property
+    def visibility_ms(self) -> int:
+        """How long its leases last, by its own timeout or its queue's."""
+        own = None if self.after is None else self.after.visibility_ms
+        return self.queue.policy.visibility_timeout_ms if own is None else own
+
+    @property
+    def expiries(self) -> int:
+        """How many of its leases have expired, or were released when their consumer disconnected."""
+        return 0 if self.after is None else self.after.expiries
 
     def aftermath(self) -> Aftermath:
         """Return what few messages have, made when first needed."""
@@ -148,77 +208,6 @@ class KeyUsage:
     size: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class OpenClaim:
-    """A claim that is not over: its messages in order, the first leased under ``token``, the others under the next."""
-
-    number: int
-    token: int
-    numbers: list[int]
-
-    def held(self, queue: Queue, start: int = 0, end: int | None = None) -> list[Message]:
-        """Return the messages that are still leased under it, of some of its places."""
-        get = queue.messages.get
-        places = enumerate(self.numbers[start:end], self.token + start)
-        found = ((token, get(number)) for token, number in places)
-        return [message for token, message in found if message is not None and message.token == token]
-
-
-@dataclass(slots=True, eq=False)
-class RegisteredConsumer:
-    """A consumer that is known by its name for good.
-
-    Attributes:
-        claimed: the number of its latest claim. There is at most one open: ``claim``, of this very number.
-        done: its claims up to this number are over.
-        heard_ms: when the journal last spoke of it.
-    """
-
-    name: str
-    epoch: int = 0
-    claimed: int = 0
-    done: int = 0
-    heard_ms: int = 0
-    idle_ms: int | None = None
-    claim: OpenClaim | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Part:
-    """What one writer has staged for a batch: runs of consecutive messages, each as its first number and its length."""
-
-    runs: list[tuple[int, int]] = field(default_factory=list)
-    count: int = 0
-    size: int = 0
-
-    def add(self, first: int, count: int) -> None:
-        """Add the next messages."""
-        self.runs.append((first, count))
-        self.count += count
-
-    def numbers(self) -> list[int]:
-        """Return its messages in order."""
-        return [number for first, count in self.runs for number in range(first, first + count)]
-
-
-@dataclass(slots=True, eq=False)
-class SinkState:
-    """Where batches are staged and published, each once.
-
-    Attributes:
-        batch: the latest that was published, None before the first.
-        messages: how many messages that had.
-        parts: what is staged, by batch and name.
-        heard_ms: when the journal last spoke of it.
-    """
-
-    name: str
-    batch: int | None = None
-    messages: int = 0
-    heard_ms: int = 0
-    parts: dict[tuple[int, str], Part] = field(default_factory=dict)
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class Queue:
     """A queue: its policy, its messages by number, and what they add up to."""
@@ -226,6 +215,7 @@ class Queue:
     name: str
     policy: QueuePolicy
     created_ms: int
+    ids: MessageIds = field(default_factory=MessageIds)  # those of the ledger
     declared: Declared = field(init=False)
     is_paused: bool = False
     paused_keys: set[Key] = field(default_factory=set)
@@ -279,12 +269,14 @@ class Ledger:
 
     Attributes:
         limits: what holds for all queues together.
+        templates: the queue templates among the config values, by pattern.
         temporary: the config values that expire, by config key.
         config_due_ms: when the first of them does.
         base: the sequence of the record that recovery begins with.
         baseline: the sequence of the latest baseline, which is to be the next base.
         dropped: bodies that have become unneeded since the writer last took this list.
         trimmed: the journal before this sequence is gone.
+        ids: the ids of its messages, which follow from their numbers and the ids of the journal.
         journal_id: names the journal; empty until the broker is opened for the first time.
         journal_since: the first sequence under this id. What is before it belongs to the journal whose backup this one
             was restored from.
@@ -302,6 +294,7 @@ class Ledger:
         self.at_ms = 0
         self.queues: dict[str, Queue] = {}
         self.config: dict[str, str] = {}
+        self.templates: Templates = {}
         self.temporary: dict[str, TemporaryImage] = {}
         self.config_due_ms = NEVER_MS
         self.readers: dict[str, ReaderImage] = {}
@@ -309,12 +302,14 @@ class Ledger:
         self.segment_first = sequence
         self.segment_first_ms = 0
         self.trimmed = sequence
+        self.ids = MessageIds()
         self.journal_id = ""
         self.journal_since = sequence
         self.base = sequence
         self.baseline = sequence
         self.chunks: OrderedDict[int, ChunkHome] = OrderedDict()  # in the order of their homes
         self.dedup_homes: deque[DedupHome] = deque()
+        self.producer_numbers: OrderedDict[str, ProducerNumbers] = OrderedDict()  # by caller; in the order of homes
         self.dropped: list[int] = []
         self.messages = 0
         self.size = 0
@@ -362,6 +357,8 @@ class Ledger:
             oldest = next(iter(self.chunks.values())).home
         if self.dedup_homes:
             oldest = min(oldest, self.dedup_homes[0].home)
+        if self.producer_numbers:
+            oldest = min(oldest, next(iter(self.producer_numbers.values())).home)
         return oldest
 
     def find(self, queue: str, number: int | None) -> Message | None:

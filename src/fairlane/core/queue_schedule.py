@@ -15,24 +15,26 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
+from fairlane.core.config_patterns import KEY_SETTINGS, ConfigPatterns
 from fairlane.core.key_policies import KeyPolicies
 from fairlane.core.ledger import Ledger, Queue, ScheduledItem
 from fairlane.core.moves import Moves
-from fairlane.core.throttling import set_throttle, throttle_names, throttle_weights
+from fairlane.core.throttling import ThrottleConfig, throttle_names, throttle_weights
 from fairlane.journal.records import AnyRecord, ConfigSet, Picking, QueuePaused, QueueRemoved, QueueSet
 from fairlane.model.message import Key
 from fairlane.model.names import is_dlq
 from fairlane.model.partitions import partition_name, served_name
-from fairlane.scheduler.buckets import Throttles
+from fairlane.scheduler.buckets import Throttles, rate_family
 from fairlane.scheduler.holdups import NOT_HELD, Holdup
 from fairlane.scheduler.kernel import Kernel
+from fairlane.verbs.keys import EVERY
 
 I = TypeVar("I", bound=ScheduledItem)  # noqa: E741 - the name that the kernel uses
 Contents = Callable[[Queue], tuple[list[I], list[I]]]
 """Returns the items of a queue that are leased, and those that wait."""
 
 _SETTING_PARTS = 3
-"""``weight:QUEUE:KEY`` and ``cap:QUEUE:KEY``."""
+"""``weight:QUEUE:KEY``, ``cap:QUEUE:KEY`` and the others of ``KEY_SETTINGS``."""
 
 
 class QueueSchedule(Generic[I]):
@@ -51,9 +53,9 @@ class QueueSchedule(Generic[I]):
         *("_made_with", "_picked_ms", "asked", "held", "kernel", "largest", "moves", "next_at", "policies", "queue"),
     )
 
-    def __init__(self, queue: Queue, throttles: Throttles, config: Mapping[str, str]) -> None:
+    def __init__(self, queue: Queue, throttles: Throttles, config: Mapping[str, str], patterns: ConfigPatterns) -> None:
         self.queue = queue
-        self.policies = KeyPolicies(queue, config)
+        self.policies = KeyPolicies(queue, config, patterns)
         self.kernel: Kernel[I] = _kernel(queue, throttles, self.policies)
         self.next_at: int | None = None
         self.asked = 0
@@ -74,7 +76,7 @@ class QueueSchedule(Generic[I]):
     def offer_new(self, items: list[I], now_ms: int) -> None:
         """Add messages that may bring weights and caps for their keys."""
         for key in self.policies.learn(items):
-            self.kernel.refresh_policy(key)
+            self.kernel.refresh_policy(key, now_ms)
         self.offer(items, now_ms)
 
     def cancel(self, items: Iterable[I], now_ms: int) -> None:
@@ -179,6 +181,7 @@ def _kernel(queue: Queue, throttles: Throttles, policies: KeyPolicies) -> Kernel
         name=queue.name,
     )
     kernel.set_policy_provider(policies.of)
+    kernel.set_in_use_max(policy.in_flight_max)
     for key in queue.paused_keys:
         kernel.pause(key)
     return kernel
@@ -189,6 +192,8 @@ class QueueSchedules(Generic[I]):
 
     Attributes:
         throttles: the token buckets, by name.
+        patterns: the patterns in the config.
+        throttle_config: what the config says about throttles.
         known: the schedule of each queue, for reading.
     """
 
@@ -234,10 +239,14 @@ class QueueSchedules(Generic[I]):
 
     def _reset(self, now_ms: int, tokens: float | None) -> None:
         self.throttles = Throttles(self._share_moves, self._on_returned)
-        for name in throttle_names(self._ledger.config):
-            set_throttle(self.throttles, self._ledger.config, name, now_ms=now_ms, tokens=tokens)
+        self.patterns = ConfigPatterns(self._ledger.config)
+        self.throttle_config = ThrottleConfig(self._ledger.config, self.patterns)
+        self.throttle_config.begin(self.throttles, now_ms=now_ms, tokens=tokens)
         self._set_throttle_weights(self._ledger.config, now_ms)
+        has_rates = any(key.startswith("rate:") for key in self._ledger.config)
         for queue in self._ledger.queues.values():
+            if tokens is not None and (has_rates or queue.policy.key_rate is not None):
+                self.throttles.begin_empty(rate_family(queue.name), now_ms=now_ms)
             self._build(queue, now_ms)
 
     def _build(self, queue: Queue, now_ms: int) -> QueueSchedule[I]:
@@ -246,9 +255,10 @@ class QueueSchedules(Generic[I]):
         before = self.known.get(queue.name)
         if before is not None:
             before.retire(now_ms)
-        schedule: QueueSchedule[I] = QueueSchedule(queue, self.throttles, self._ledger.config)
+        schedule: QueueSchedule[I] = QueueSchedule(queue, self.throttles, self._ledger.config, self.patterns)
         self.known[queue.name] = schedule
-        schedule.policies.learn(sorted([*leased, *waiting], key=_number))
+        if not is_dlq(queue.name):  # dead letters come from several queues, and say nothing about their keys here
+            schedule.policies.learn(sorted([*leased, *waiting], key=_number))
         for key, count in Counter(item.key for item in leased).items():
             schedule.kernel.occupy(key, count)
         for item in waiting:
@@ -272,7 +282,8 @@ class QueueSchedules(Generic[I]):
         known = self.known.get(queue.name)
         if known is None or not known.is_made_for(queue):  # a kernel's quantum and strictness can't be changed
             return self._build(queue, now_ms)
-        known.kernel.set_policy_provider(known.policies.of)
+        known.kernel.set_in_use_max(queue.policy.in_flight_max)  # first: keys come back in the order of their waits
+        known.kernel.set_policy_provider(known.policies.of, now_ms)
         return known
 
     def _pause(self, record: QueuePaused) -> QueueSchedule[I]:
@@ -283,12 +294,16 @@ class QueueSchedules(Generic[I]):
 
     def _set_config(self, setting: str, now_ms: int) -> list[QueueSchedule[I]]:
         concerned: dict[QueueSchedule[I], None] = {}
+        self.patterns.follow(setting, self._ledger.config.get(setting))
         for name in throttle_names((setting,)):
-            set_throttle(self.throttles, self._ledger.config, name, now_ms=now_ms)
+            self.throttle_config.follow(self.throttles, name, now_ms=now_ms)
             concerned |= dict.fromkeys(self)  # what the throttle held back may be in any queue
         self._set_throttle_weights((setting,), now_ms)
         for schedule, key in self._keys_of(setting):
-            schedule.kernel.refresh_policy(key)
+            if key is None:
+                schedule.kernel.set_policy_provider(schedule.policies.of, now_ms)
+            else:
+                schedule.kernel.refresh_policy(key, now_ms)
             concerned[schedule] = None
         return list(concerned)
 
@@ -304,22 +319,22 @@ class QueueSchedules(Generic[I]):
         if first is not None and second is not None:
             first.moves.join(second.moves)
 
-    def _keys_of(self, setting: str) -> Iterator[tuple[QueueSchedule[I], Key]]:
-        """Yield the keys whose weight or cap a setting is. A path with slashes may also be a plain key of that name.
+    def _keys_of(self, setting: str) -> Iterator[tuple[QueueSchedule[I], Key | None]]:
+        """Yield the keys that a setting is about, None for all of a queue.
 
-        Config names queues as operators do; the journal of a partition knows its part of ``orders`` as ``orders~1``.
+        A path with slashes may also be a plain key of that name. Config names queues as operators do; the journal of a
+        partition knows its part of ``orders`` as ``orders~1``.
         """
         parts = setting.split(":", _SETTING_PARTS - 1)
-        if len(parts) != _SETTING_PARTS or parts[0] not in ("weight", "cap"):
+        if len(parts) != _SETTING_PARTS or parts[0] not in KEY_SETTINGS:
             return
-        schedule = self.known.get(served_name(partition_name(parts[1], self._ledger.partition)))
-        if schedule is None:
-            return
-        path = tuple(parts[2].split("/"))
-        if all(path):
-            yield schedule, path
-        if len(path) > 1:
-            yield schedule, parts[2]
+        _, queue, name = parts
+        schedule = self.known.get(served_name(partition_name(queue, self._ledger.partition)))
+        found = list(self) if queue == EVERY else [] if schedule is None else [schedule]
+        path = tuple(name.split("/"))
+        keys: list[Key | None] = [path] if all(path) else []
+        keys += [name] if len(path) > 1 else []
+        yield from ((each, key) for each in found for key in ([None] if name.endswith(EVERY) else keys))
 
 
 def _number(item: ScheduledItem) -> int:

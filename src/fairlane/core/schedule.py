@@ -10,7 +10,7 @@ After recovery buckets are empty, so that a throttle holds across a crash, and d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from fairlane.core.ledger import Ledger, Message, Queue
@@ -40,12 +40,12 @@ from fairlane.journal.records import (
     Staged,
 )
 from fairlane.model.message import NEVER_MS, Key
-from fairlane.model.names import dlq_of
 from fairlane.scheduler.buckets import Throttles
 from fairlane.scheduler.explanation import Explanation
 from fairlane.scheduler.kernel import Kernel
 from fairlane.scheduler.policy import Backpressure, KeyPolicy
 from fairlane.scheduler.timers import Timers
+from fairlane.scheduler.token_bucket import Limit
 
 MessageSchedule: TypeAlias = QueueSchedule[Message]
 
@@ -125,6 +125,10 @@ class Schedule:
         """The token buckets that all queues share."""
         return self._queues.throttles
 
+    def throttle_patterns(self) -> Iterator[tuple[str, Limit]]:
+        """Yield the patterns of throttles that have a rate, each with what it says."""
+        return self._queues.throttle_config.patterns()
+
     # -------------------------------------------------------------------------------------------------- following
 
     def prepare(self, record: AnyRecord) -> None:
@@ -161,6 +165,10 @@ class Schedule:
             self.presence.follow(record)
         elif messages:
             self._leases.push(record.expires_ms, LeaseBatch(schedule.queue, record.numbers))
+            if type(record) is Leased and record.ends_ms is not None:
+                for message in messages:
+                    if message.expires_ms != record.expires_ms:
+                        self._leases.push(message.expires_ms, LeaseBatch(schedule.queue, [message.number]))
 
     def _presence(self, record: AnyRecord, _messages: list[Message], _now_ms: int) -> None:
         self.presence.follow(record)
@@ -168,7 +176,10 @@ class Schedule:
     def _acked(self, record: Acked, messages: list[Message], now_ms: int) -> None:
         schedule = self._known[record.queue]
         self._touched[schedule] = None
-        schedule.release(messages, now_ms)
+        if record.is_late:
+            schedule.cancel(messages, now_ms)
+        else:
+            schedule.release(messages, now_ms)
         if record.costs is not None:
             schedule.settle(messages, record.costs)
 
@@ -183,7 +194,7 @@ class Schedule:
             schedule.release(messages, now_ms)
         else:
             schedule.cancel(messages, now_ms)
-        self._of(dlq_of(record.queue)).offer(messages, now_ms)
+        self._of(record.dlq).offer(messages, now_ms)
 
     def _removed(self, record: Removed, messages: list[Message], now_ms: int) -> None:
         self._of(record.queue).cancel(messages, now_ms)
@@ -226,6 +237,11 @@ class Schedule:
         """Return whether ``pick`` is likely to find something."""
         schedule = self._known.get(queue)
         return schedule is not None and not schedule.queue.is_paused and schedule.kernel.has_ready()
+
+    def has_prompt(self, queue: str, now_ms: int) -> bool:
+        """Return whether ``pick`` may find a message that should start at once; see ``Kernel.has_prompt``."""
+        schedule = self._known.get(queue)
+        return schedule is not None and schedule.kernel.has_prompt(now_ms)
 
     def in_order(self, queues: list[str]) -> list[str]:
         """Return queues in the order in which they are served: who has had least of a shared throttle comes first.

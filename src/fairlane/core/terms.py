@@ -54,6 +54,8 @@ def _add_wishes(terms: Terms, messages: Sequence[NewMessage], now_ms: int) -> No
     terms.throttles = [list(message.throttles) for message in messages]
     terms.due_ms = [now_ms + message.delay_ms if message.delay_ms else None for message in messages]
     terms.deadlines_ms = [None if message.deadline_ms is None else now_ms + message.deadline_ms for message in messages]
+    terms.max_attempts = [message.max_attempts for message in messages]
+    terms.visibilities_ms = [message.visibility_timeout_ms for message in messages]
 
 
 def _add_declared(terms: Terms, rules: Declared, headers: list[Headers]) -> None:
@@ -129,6 +131,8 @@ def collapse(terms: Terms) -> Terms:
         _unless_all(terms.due_ms, None),
         _unless_all(terms.deadlines_ms, None),
         _unless_all(terms.caps, None),
+        _unless_all(terms.max_attempts, None),
+        _unless_all(terms.visibilities_ms, None),
     )
 
 
@@ -151,4 +155,6 @@ def take_rows(terms: Terms, rows: Sequence[int]) -> Terms:
         take(terms.due_ms),
         take(terms.deadlines_ms),
         take(terms.caps),
+        take(terms.max_attempts),
+        take(terms.visibilities_ms),
     )

@@ -12,9 +12,11 @@ from fairlane.errors import Forbidden, InvalidArgument
 from fairlane.model.message import NewMessage
 from fairlane.model.partitions import queue_of
 from fairlane.verbs.batches import Stage
+from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.keys import EVERY, Grant, fits
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.queues import CreateQueue, EnsureQueue, UpdateQueue
 from fairlane.verbs.verb import Request, Right, Verb
 
 
@@ -102,6 +104,18 @@ def check_rights(verb: Verb, request: Request[Any], caller: Caller) -> None:
     if isinstance(request, Forward):
         for queue, messages in request.messages.items():
             caller.check_producing(queue, messages)
+    elif (other := _other_queue(request)) is not None:
+        caller.check("admin", other)
+
+
+def _other_queue(request: Request[Any]) -> str | None:
+    """Return the queue that dead letters would go to, by a redrive or a policy."""
+    if isinstance(request, Redrive):
+        return request.target
+    if isinstance(request, (CreateQueue, EnsureQueue, UpdateQueue)):
+        name = request.policy.get("dead_letter_queue")
+        return name if isinstance(name, str) else None
+    return None
 
 
 def check_before_reading(verb: Verb, caller: Caller) -> None:

@@ -6,14 +6,12 @@ from typing import Any
 
 import msgspec
 
-from fairlane.errors import InvalidArgument
-from fairlane.model.limits import CORRELATION_ID_LENGTH_MAX
 from fairlane.model.message import NewMessage
+from fairlane.model.trace import TraceContext, with_trace
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.verb import Request
-from fairlane.wire.trace import TraceContext, with_trace
 
 
 class CallContext(msgspec.Struct, frozen=True):
@@ -35,17 +33,6 @@ class CallContext(msgspec.Struct, frozen=True):
 
 PLAIN = CallContext()
 """The context of a call without a correlation id or trace."""
-
-
-def check_correlation_id(given: str, name: str) -> str:
-    """Return the correlation id that a caller gives in the field of this name.
-
-    Raises:
-        InvalidArgument: it is too long, or has characters that a header can't have.
-    """
-    if not given or len(given) > CORRELATION_ID_LENGTH_MAX or not given.isascii() or not given.isprintable():
-        raise InvalidArgument(f"{name} must have 1 to {CORRELATION_ID_LENGTH_MAX} printable ASCII characters.")
-    return given
 
 
 def with_context(request: Request[Any], context: CallContext) -> Request[Any]:

@@ -20,8 +20,8 @@ from fairlane.journal import records
 from fairlane.journal.codec import Page
 from fairlane.journal.records import AnyRecord, OfMessages, Picking, Terms
 from fairlane.journal.schema import NAMES
+from fairlane.model.ids import number_text
 from fairlane.model.message import NEVER_MS, PRIORITY_NAMES, Key
-from fairlane.model.names import dlq_of, id_of
 from fairlane.model.waits import HOLDS
 
 NUMBERED = ("message_id", "cause_id")
@@ -107,7 +107,7 @@ def rows(page: Page) -> list[dict[str, Any]]:
 
 def _as_shown(name: str, column: list[Any]) -> list[Any]:
     if name in NUMBERED:
-        return [None if number is None else id_of(number) for number in column]
+        return [None if number is None else number_text(number) for number in column]
     if name in ("fairness_key", "throttles"):
         return [None if texts is None else list(texts) for texts in column]
     return column
@@ -182,7 +182,9 @@ def _put_messages(columns: Columns, record: OfMessages, count: int) -> None:
 def _leased(columns: Columns, record: records.Leased, count: int) -> None:
     _put_messages(columns, record, count)
     columns.put("token", range(record.sequence, record.sequence + count))
-    if record.expires_ms != NEVER_MS:
+    if record.ends_ms is not None:
+        columns.put("expires_ms", record.ends_ms)
+    elif record.expires_ms != NEVER_MS:
         columns.fill("expires_ms", record.expires_ms, count)
     columns.fill("owner", record.owner, count)
     picking = record.picking
@@ -207,6 +209,8 @@ def _extended(columns: Columns, record: records.Extended, count: int) -> None:
 def _acked(columns: Columns, record: records.Acked, count: int) -> None:
     _put_messages(columns, record, count)
     columns.put("cost", record.costs)
+    if record.is_late:
+        columns.fill("reason", "late", count)
 
 
 def _returned(columns: Columns, record: records.Returned, count: int) -> None:
@@ -219,7 +223,7 @@ def _returned(columns: Columns, record: records.Returned, count: int) -> None:
 def _dead(columns: Columns, record: records.Dead, count: int) -> None:
     _put_messages(columns, record, count)
     columns.fill("reason", record.reason, count)
-    columns.fill("target", dlq_of(record.queue), count)
+    columns.fill("target", record.dlq, count)
     columns.fill("ended", record.ended, count)
     columns.put("error", _without_zeros(record.errors))
 

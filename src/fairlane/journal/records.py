@@ -10,16 +10,19 @@ meaning of existing ones, so it can read what this version wrote.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from fairlane.model.message import FailedAttempt, Key
+from fairlane.model.message import Key
+from fairlane.model.names import dlq_of
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.waits import WaitReasons, split_wait
 
 ReturnReason: TypeAlias = Literal["failure", "defer", "expiry", "release"]
-DeadReason: TypeAlias = Literal["max_attempts", "hook", "deadline", "requested"]
+LOST: Final = frozenset(("expiry", "release"))
+"""Why leases end without a word from their holder. They count as attempts, but not as failures."""
+DeadReason: TypeAlias = Literal["max_attempts", "max_expiries", "hook", "deadline", "requested"]
 RemoveReason: TypeAlias = Literal["deadline", "dropped", "purged", "cancelled", "unstaged"]
 
 
@@ -58,6 +61,21 @@ class Terms(msgspec.Struct, array_like=True, gc=False):
     due_ms: list[int | None] | None = None
     deadlines_ms: list[int | None] | None = None
     caps: list[int | None] | None = None
+    max_attempts: list[int | None] | None = None
+    visibilities_ms: list[int | None] | None = None
+
+
+class Numbered(msgspec.Struct, array_like=True, gc=False):
+    """The numbers that new messages have among those of their producer; see ``core/producer_numbers.py``.
+
+    Attributes:
+        caller: the name of the API key that the producer used, empty for none.
+        numbers: one for each message, or only the first if the others follow it.
+    """
+
+    caller: str
+    producer: str
+    numbers: list[int]
 
 
 class Enqueued(Record, tag="enqueued"):
@@ -72,6 +90,8 @@ class Enqueued(Record, tag="enqueued"):
     correlation_ids: list[str | None] | None = None
     cause: int | None = None
     """The message whose acknowledgement enqueued these."""
+    numbered: Numbered | None = None
+    """For messages that their producer has numbered. They count until ``dedup_until_ms``, too."""
 
     @property
     def count(self) -> int:
@@ -120,6 +140,8 @@ class Leased(OfMessages, tag="leased"):
     """None if as many messages were found as requested, and nothing held them up."""
     claim: int | None = None
     """The number of the claim; the owner is then the registered consumer, and the lease has no end."""
+    ends_ms: list[int] | None = None
+    """When each lease expires, if not all of them do at ``expires_ms``."""
 
 
 class Extended(OfMessages, tag="extended"):
@@ -132,6 +154,8 @@ class Acked(OfMessages, tag="acked"):
     """Messages were acknowledged, with their true costs where consumers reported them."""
 
     costs: list[int | None] | None = None
+    is_late: bool = False
+    """Whether their leases had expired, and they were waiting again."""
 
 
 class Returned(OfMessages, tag="returned"):
@@ -143,12 +167,19 @@ class Returned(OfMessages, tag="returned"):
 
 
 class Dead(OfMessages, tag="dead"):
-    """Messages were moved to the dead-letter queue of their queue."""
+    """Messages were moved to a dead-letter queue."""
 
     reason: DeadReason
     ended: ReturnReason | None = None
-    """How the last attempt failed, if one did."""
+    """How the last attempt ended, if a lease was the occasion."""
     errors: list[str] | None = None
+    target: str | None = None
+    """The dead-letter queue, if it is not the queue's own."""
+
+    @property
+    def dlq(self) -> str:
+        """The dead-letter queue."""
+        return dlq_of(self.queue) if self.target is None else self.target
 
 
 class Removed(OfMessages, tag="removed"):
@@ -354,13 +385,19 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
     token: int
     expires_ms: int
     owner: str | None
-    errors: list[FailedAttempt]
+    errors: list[tuple[int, int, str, str]]
+    """The fields of each ``FailedAttempt`` that is kept."""
     origin: str | None
     dead_reason: str | None
     dead_ms: int
     state: int | None
     since_ms: int = 0
     """When it last began to wait; 0 if that was at its enqueue."""
+    correlation_id: str | None = None
+    expiries: int = 0
+    late_token: int = 0
+    max_attempts: int | None = None
+    visibility_ms: int | None = None
 
 
 class DedupImage(msgspec.Struct, array_like=True, gc=False):
@@ -371,13 +408,47 @@ class DedupImage(msgspec.Struct, array_like=True, gc=False):
     numbers: dict[str, int]
 
 
+class NumberedRun(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """Messages of one enqueue that their producer has numbered: ``first``, and the ``count`` - 1 numbers that follow.
+
+    Attributes:
+        sequence: the sequence of the first message; the others follow it.
+        until_ms: when the window of their queue is over.
+        bitmap: for numbers with gaps, a bit for each number, the lowest first, from the last multiple of 128 on.
+    """
+
+    first: int
+    count: int
+    sequence: int
+    until_ms: int
+    bitmap: bytes | None = None
+
+
+class ProducerImage(msgspec.Struct, array_like=True, gc=False):
+    """A producer that numbers its messages, in one queue. Numbers below ``floor`` may have been forgotten."""
+
+    queue: str
+    producer: str
+    floor: int
+
+
+class CallerImage(msgspec.Struct, array_like=True, gc=False):
+    """Everything the ledger knows of one caller's producers: the runs, oldest first, and the producer of each."""
+
+    caller: str
+    producers: list[ProducerImage]
+    owners: list[int]
+    runs: list[NumberedRun]
+
+
 class Carried(Record, tag="carried"):
-    """Old messages and dedup ids, repeated so that recovery can begin later in the journal."""
+    """Old messages, dedup ids and producers, repeated so that recovery can begin later in the journal."""
 
     messages: list[MessageImage]
     dedups: list[DedupImage]
     dedups_before: int
     """All dedup ids written before this sequence are here, or their window is over."""
+    callers: list[CallerImage] = []
 
 
 class ClaimImage(msgspec.Struct, array_like=True, gc=False):
@@ -481,6 +552,8 @@ class Baseline(Record, tag="baseline"):
     journal_id: str = ""
     journal_since: int = 1
     temporary: list[TemporaryImage] = []
+    journals: list[tuple[int, str]] = []
+    """The ids that the journal has had, each with the number from which on messages have it in their own ids."""
 
 
 AnyRecord: TypeAlias = (

@@ -44,7 +44,7 @@ COLUMNS: tuple[Column, ...] = (
         "record", "int64", "the sequence of the first event that was decided together with this one", is_required=True
     ),
     Column("queue", "string", "the queue; for a dead letter, its dead-letter queue"),
-    Column("message_id", "string", "the message"),
+    Column("message_id", "string", "the number of the message, as sixteen hexadecimal digits"),
     Column("fairness_key", "list of strings", "the fairness key as a path; a plain key is a path of one name"),
     Column("weight", "int64", "the weight the message brought for its key; null leaves the key's weight unchanged"),
     Column("cost", "int64", "the estimate at `enqueued` and `redriven`, the true cost at `acked` if reported"),

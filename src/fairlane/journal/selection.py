@@ -9,7 +9,7 @@ import msgspec
 from fairlane.journal.codec import Page
 from fairlane.journal.events import KIND_OF
 from fairlane.journal.records import AnyRecord
-from fairlane.model.names import number_of
+from fairlane.model.ids import is_of_journal, number_in, number_text
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,7 +18,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kinds: kinds of events.
         queues: events of these queues; those of no queue are left out.
-        message_ids: events of these messages.
+        message_ids: events of these messages, named by their ids or by their numbers.
         correlation_id: how messages came that have this correlation id; later events of theirs do not name it.
         since_ms: not before this instant.
         until_ms: not after this instant.
@@ -32,6 +32,21 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int | None = None
     until_ms: int | None = None
     columns: tuple[str, ...] | None = None
+
+    def in_journal(self, journal_id: str, since: int) -> Selection:
+        """Return the same selection with numbers for ids of messages, as the events of a journal have them.
+
+        Ids of other stores name no message there. What is not after ``since`` may be from an earlier journal.
+        """
+        if self.message_ids is None:
+            return self
+        found = ((number_in(message_id), message_id) for message_id in self.message_ids)
+        numbers = [
+            number_text(number)
+            for number, message_id in found
+            if number is not None and (number <= since or is_of_journal(message_id, journal_id))
+        ]
+        return msgspec.structs.replace(self, message_ids=frozenset(numbers))
 
     def of_page(self, page: Page) -> Page:
         """Return a page with the records that may have matching events."""
@@ -58,7 +73,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         """Return the least sequence that a matching event can have: no event is older than its message."""
         if not self.message_ids:
             return 0
-        return min(number_of(message_id) or 0 for message_id in self.message_ids)
+        return min(number_in(message_id) or 0 for message_id in self.message_ids)
 
 
 def _correlation_ids(record: AnyRecord) -> Sequence[str | None]:

@@ -25,7 +25,7 @@ class EnqueueAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="on_enqueue")
 
 
 class FailureAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="on_failure"):
-    """The answer of ``on_failure`` for a failed attempt. Without a delay the queue's backoff applies."""
+    """The answer of ``on_failure``. Without a delay the queue's backoff applies, to failed attempts."""
 
     is_dead: bool
     delay_ms: int | None = None

@@ -26,6 +26,7 @@ def _most(limit: str) -> msgspec.Meta:
 
 Batch: TypeAlias = Annotated[list[T], _most("BATCH_MAX")]
 """The items of a request."""
+Numbers: TypeAlias = Annotated[tuple[int, ...], _most("BATCH_MAX")]
 Ids: TypeAlias = Annotated[tuple[str, ...], _most("BATCH_MAX")]
 ConfigChanges: TypeAlias = Annotated[dict[str, str | None], _most("BATCH_MAX")]
 ByQueue: TypeAlias = Annotated[dict[str, T], _most("FORWARD_QUEUES_MAX")]

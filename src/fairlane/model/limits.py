@@ -12,6 +12,10 @@ WEIGHT_MAX: Final = 1_000
 """A higher weight is lowered to this one: no header may give a tenant the whole queue."""
 COST_MAX: Final = 1_000_000
 CAP_MAX: Final = 1_000_000
+RATE_LEAST: Final = 0.000001
+"""The lowest rate of a throttle or a fairness key besides 0, in tokens per second."""
+RATE_MAX: Final = 1e9
+"""The highest rate and the highest burst."""
 THROTTLES_MAX: Final = 16
 THROTTLE_NAME_LENGTH_MAX: Final = 256
 PAYLOAD_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -20,6 +24,9 @@ HEADERS_MAX: Final = 128
 HEADERS_LENGTH_MAX: Final = 64 * 1024
 CORRELATION_ID_LENGTH_MAX: Final = 128
 DEDUP_ID_LENGTH_MAX: Final = 256
+PRODUCER_LENGTH_MAX: Final = 128
+"""Characters in the name of a producer that numbers its messages."""
+PRODUCER_NUMBER_MAX: Final = 2**53 - 1
 BATCH_MAX: Final = 10_000
 """Messages, receipts, ids or config values in one request."""
 BATCH_HEADERS_MAX: Final = 100_000
@@ -43,6 +50,14 @@ CONFIG_KEY_LENGTH_MAX: Final = 512
 CONFIG_VALUE_LENGTH_MAX: Final = 64 * 1024
 SCRIPT_LENGTH_MAX: Final = 16 * 1024
 """Characters of a script. Compiling takes time that grows with the square of the length, 20 ms at this one."""
+HOOK_TIMEOUT_MS_MAX: Final = 100
+"""The longest time for one message that a queue's policy may allow its scripts: all queues wait meanwhile."""
+HOOK_MEMORY_BYTES_MIN: Final = 64 * 1024
+"""The least memory that a script can work with."""
+HOOK_MEMORY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The most memory that a queue's policy may allow a script."""
+HOOK_COOLDOWN_MS_MIN: Final = 1_000
+"""The shortest cooldown of a queue's policy; with a shorter one, failing scripts could exceed their share of time."""
 POLICY_KEYS_MAX: Final = 10_000
 """Fairness keys in ``weights`` and in ``caps`` of a queue policy."""
 GRANTS_MAX: Final = 100

@@ -55,6 +55,9 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         dedup_id: a second message of the same tenant with the same one, within the queue's window, is not enqueued; the
             id of the first is returned.
         correlation_id: travels with the message through retries and dead letters; the message's own id by default.
+        max_attempts: failed attempts before it goes to the dead-letter queue, instead of the queue's; 0 for no limit.
+        visibility_timeout_ms: how long its leases last, instead of the queue's visibility timeout. A consumer that
+            requests another timeout overrides both.
     """
 
     payload: bytes = b""
@@ -68,6 +71,8 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     deadline_ms: int | None = None
     dedup_id: str | None = None
     correlation_id: str | None = None
+    max_attempts: int | None = None
+    visibility_timeout_ms: int | None = None
 
 
 class MessageTerms(TypedDict, total=False):
@@ -83,15 +88,17 @@ class MessageTerms(TypedDict, total=False):
     deadline_ms: int | None
     dedup_id: str | None
     correlation_id: str | None
+    max_attempts: int | None
+    visibility_timeout_ms: int | None
 
 
-class FailedAttempt(msgspec.Struct, frozen=True, array_like=True):
-    """The error of one failed attempt."""
+class FailedAttempt(msgspec.Struct, frozen=True):
+    """The error of one attempt that failed or was lost."""
 
     at_ms: int
     attempt: int
     reason: str
-    """``failure``, ``expiry`` or ``release``."""
+    """``failure``, or ``expiry`` or ``release`` for an attempt that was lost."""
     error: str
 
 
@@ -100,7 +107,7 @@ class DeadLetterOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
     origin: str
     reason: str
-    """``max_attempts``, ``hook``, ``deadline`` or ``requested``."""
+    """``max_attempts``, ``max_expiries``, ``hook``, ``deadline`` or ``requested``."""
     at_ms: int
 
 
@@ -112,11 +119,14 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             has a greater one.
         expires_ms: when the lease ends unless extended; ``NEVER_MS`` under a claim.
         attempt: the number of this delivery, from 1.
-        failures: how many attempts have failed before.
+        failures: how many attempts have failed before; expired leases are not among them.
         state: the workflow state, if it was requested and exists.
         state_etag: the version of the state; None if there is no state.
-        errors: the latest failed attempts.
+        errors: the latest attempts that failed or were lost.
         dead: its origin, if it was leased from a dead-letter queue.
+        deadline_ms: the instant after which its handler should not start, by the broker's clock; None for never.
+        time_left_ms: how long that was from now when the broker handed the message over. Count it from the receipt:
+            the clocks of broker and consumer may differ. None under a claim.
     """
 
     id: str
@@ -136,6 +146,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state_etag: str | None = None
     errors: tuple[FailedAttempt, ...] = ()
     dead: DeadLetterOrigin | None = None
+    deadline_ms: int | None = None
+    time_left_ms: int | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -153,6 +165,11 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 MessageStatus = Literal["waiting", "delayed", "leased"]
+
+Became = Literal["waiting", "delayed", "dead", "expired"]
+"""What became of a returned message: it waits for its turn, or for a delay or backoff first; it is a dead letter; or
+its deadline has passed, so that the queue's ``deadline_action`` applies.
+"""
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,3 +202,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     correlation_id: str | None = None
     claim: int | None = None
     """The number of the claim of its owner, a registered consumer, under which it is leased."""
+    max_attempts: int | None = None
+    """Its own limit of failed attempts, if it has one."""
+    visibility_timeout_ms: int | None = None
+    """Its own visibility timeout, if it has one."""

@@ -18,9 +18,10 @@ from typing import Final
 
 import msgspec
 
+from fairlane.model.ids import number_in
 from fairlane.model.limits import PARTITIONS_MAX
 from fairlane.model.message import DEFAULT_KEY, Key
-from fairlane.model.names import DLQ_SUFFIX, number_of
+from fairlane.model.names import DLQ_SUFFIX
 
 MARK: Final = "~"
 NUMBER_BITS: Final = 47
@@ -81,7 +82,7 @@ def first_number(name: str) -> int:
 
 def partition_of_id(message_id: str) -> int:
     """Return the partition of a message by its id; 0 for anything that is not an id of a partition."""
-    at = (number_of(message_id) or 0) >> NUMBER_BITS
+    at = (number_in(message_id) or 0) >> NUMBER_BITS
     return at if at < PARTITIONS_MAX else 0
 
 

@@ -9,15 +9,23 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from fairlane.model.bounds import ByKey, RequestKey, Throttles, excess_of
+from fairlane.model.hook_limits import HookLimits
 from fairlane.model.limits import (
     BATCH_MAX,
     CAP_MAX,
+    HOOK_COOLDOWN_MS_MIN,
+    HOOK_MEMORY_BYTES_MAX,
+    HOOK_MEMORY_BYTES_MIN,
+    HOOK_TIMEOUT_MS_MAX,
     KEY_DEPTH_MAX,
+    RATE_LEAST,
+    RATE_MAX,
     SCRIPT_LENGTH_MAX,
     THROTTLES_MAX,
     TIMESPAN_MS_MAX,
     WEIGHT_MAX,
 )
+from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq
 from fairlane.model.spelling import did_you_mean
 
 QueueBackpressure = Literal["reject", "wait", "drop_oldest", "drop_newest"]
@@ -43,8 +51,14 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes:
         visibility_timeout_ms: how long a lease lasts unless the consumer requests another timeout or extends it.
+        late_ack: whether a consumer may still acknowledge a message after its lease has expired or was released, until
+            the message is leased again.
         max_attempts: failed attempts before a message goes to the dead-letter queue; 0 for no limit.
-        backoff_ms: the delay after the first failed attempt.
+        max_expiries: leases that expire, or whose consumers disconnect, before a message goes to the dead-letter queue;
+            0 for no limit.
+        dead_letter_queue: the dead-letter queue, if it is not the queue's own: that of another queue, such as
+            ``failures.dlq``. Several queues may share one.
+        backoff_ms: the delay after the first failed attempt; 0 to retry at once.
         backoff_factor: the factor by which the delay grows after each further one.
         backoff_max_ms: the longest delay.
         backoff_jitter: the random fraction by which the delay is reduced at most, from 0 to 1.
@@ -54,10 +68,15 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         waiting_bytes_max: the limit on their payload bytes in total.
         key_waiting_max: the limit on messages of one fairness key in the queue.
         key_waiting_bytes_max: the limit on the payload bytes of one fairness key.
+        in_flight_max: how many messages may be leased at once in all; a tenant below its floor may exceed it.
+        key_floor: how many messages of each tenant may be leased at once even if ``in_flight_max`` is reached.
+        key_cap: how many messages of each tenant, that is of each top-level fairness key, may be leased at once.
+        key_rate: how many messages of each tenant may be leased in a second.
+        key_burst: how many messages of each tenant may be leased at once after a rest; by default those of one second.
         backpressure: what happens when a limit is reached. Leased messages are never dropped.
-        dedup_window_ms: how long a dedup id is remembered.
+        dedup_window_ms: how long a dedup id or a producer number is remembered.
         on_enqueue: the Lua script that runs for each new message.
-        on_failure: the Lua script that runs for each failed attempt.
+        on_failure: the Lua script that runs for each attempt that fails or whose lease expires.
         fairness_key_from: the source of the fairness key, or several for a path.
         weight_from: the source of the key's weight.
         cost_from: the source of a message's cost.
@@ -72,11 +91,18 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             limited to fairness keys never may.
         throttle_scope: whether a throttle name is shared by all queues or belongs to this queue.
         journal_retention_ms: how long to keep the journal at least; the longest of all queues counts.
+        hook_timeout_ms: how long a script may take for one message; the broker's setting by default.
+        hook_memory_bytes_max: how much memory a script may use; the broker's setting by default.
+        hook_breaker_threshold: consecutive faults after which scripts are bypassed; the broker's setting by default.
+        hook_breaker_cooldown_ms: how long they are bypassed; the broker's setting by default.
     """
 
     visibility_timeout_ms: int = 30_000
+    late_ack: bool = False
     max_attempts: int = 5
-    backoff_ms: int = 1_000
+    max_expiries: int = 0
+    dead_letter_queue: str | None = None
+    backoff_ms: int = 0
     backoff_factor: float = 2.0
     backoff_max_ms: int = 300_000
     backoff_jitter: float = 0.25
@@ -103,6 +129,25 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     producer_weights: bool = True
     throttle_scope: Literal["shared", "queue"] = "shared"
     journal_retention_ms: int | None = None
+    hook_timeout_ms: int | None = None
+    hook_memory_bytes_max: int | None = None
+    hook_breaker_threshold: int | None = None
+    hook_breaker_cooldown_ms: int | None = None
+    key_cap: int | None = None
+    key_rate: float | None = None
+    key_burst: float | None = None
+    in_flight_max: int | None = None
+    key_floor: int = 0
+
+    @property
+    def hook_limits(self) -> HookLimits:
+        """The limits of its scripts."""
+        return HookLimits(
+            timeout_ms=self.hook_timeout_ms,
+            memory_bytes_max=self.hook_memory_bytes_max,
+            breaker_threshold=self.hook_breaker_threshold,
+            breaker_cooldown_ms=self.hook_breaker_cooldown_ms,
+        )
 
     def fault(self) -> str | None:
         """Return the first fault of the policy, or None."""
@@ -147,13 +192,12 @@ def _faults(policy: QueuePolicy) -> Iterator[str]:
         yield from _range_fault(policy, name, least=least, most=TIMESPAN_MS_MAX)
     for name in ("waiting_max", "waiting_bytes_max", "key_waiting_max", "key_waiting_bytes_max"):
         yield from _range_fault(policy, name, least=1, most=_COUNT_MAX)
+    yield from _in_flight_faults(policy)
+    yield from _rate_faults(policy)
     yield from _range_fault(policy, "quantum", least=1, most=1_000_000)
-    yield from _range_fault(policy, "max_attempts", least=0, most=BATCH_MAX)
-    if not (math.isfinite(policy.backoff_factor) and 1 <= policy.backoff_factor <= _FACTOR_MAX):
-        yield f"backoff_factor must be a number from 1 to 100, got {policy.backoff_factor}."
-    if not 0 <= policy.backoff_jitter <= 1:
-        yield f"backoff_jitter must be a number from 0 to 1, got {policy.backoff_jitter}."
+    yield from _retry_faults(policy)
     yield from _source_faults(policy)
+    yield from _hook_faults(policy)
     for table, name, most in ((policy.weights, "weights", WEIGHT_MAX), (policy.caps, "caps", CAP_MAX)):
         if (fault := excess_of(name, table, "POLICY_KEYS_MAX")) is not None:
             yield fault
@@ -161,6 +205,34 @@ def _faults(policy: QueuePolicy) -> Iterator[str]:
         for key, value in table.items():
             if not (key and least <= value <= most):
                 yield f"{name} must map non-empty keys to integers from {least} to {most}, got {key!r}: {value}."
+
+
+def _in_flight_faults(policy: QueuePolicy) -> Iterator[str]:
+    for name in ("key_cap", "in_flight_max", "key_floor"):
+        yield from _range_fault(policy, name, least=0, most=CAP_MAX)
+    if policy.key_floor and policy.in_flight_max is None:
+        yield f"key_floor {policy.key_floor} needs a limit to be a floor under. Set in_flight_max as well."
+
+
+def _retry_faults(policy: QueuePolicy) -> Iterator[str]:
+    for name in ("max_attempts", "max_expiries"):
+        yield from _range_fault(policy, name, least=0, most=BATCH_MAX)
+    if not (math.isfinite(policy.backoff_factor) and 1 <= policy.backoff_factor <= _FACTOR_MAX):
+        yield f"backoff_factor must be a number from 1 to 100, got {policy.backoff_factor}."
+    if not 0 <= policy.backoff_jitter <= 1:
+        yield f"backoff_jitter must be a number from 0 to 1, got {policy.backoff_jitter}."
+    dlq = policy.dead_letter_queue
+    if dlq is not None and not is_dlq(dlq):
+        yield f"dead_letter_queue must end in {DLQ_SUFFIX}, got {dlq!r:.150}. Use {dlq_of(dlq)!r:.150}."
+
+
+def _rate_faults(policy: QueuePolicy) -> Iterator[str]:
+    for name, least in (("key_rate", RATE_LEAST), ("key_burst", 1)):
+        value = getattr(policy, name)
+        if value is not None and not (value == 0 or least <= value <= RATE_MAX):
+            yield f"{name} must be 0, or a number from {least:f} to {RATE_MAX:.0e}, got {value}."
+    if policy.key_burst is not None and policy.key_rate is None:
+        yield f"key_burst {policy.key_burst} needs a rate. Set key_rate as well."
 
 
 def _source_faults(policy: QueuePolicy) -> Iterator[str]:
@@ -177,10 +249,20 @@ def _source_faults(policy: QueuePolicy) -> Iterator[str]:
     sources = [source for source in (*single, *path, *policy.throttles_from) if source is not None]
     if any(source in ("", "header:") or "{}" in source for source in sources):
         yield "A source must name a header: 'header:NAME', or a text with header names in braces."
+
+
+def _hook_faults(policy: QueuePolicy) -> Iterator[str]:
     for name in ("on_enqueue", "on_failure"):
         script = getattr(policy, name)
         if script is not None and len(script) > SCRIPT_LENGTH_MAX:
             yield f"{name} has at most {SCRIPT_LENGTH_MAX} characters, got {len(script)}."
+    for name, least, most in (
+        ("hook_timeout_ms", 1, HOOK_TIMEOUT_MS_MAX),
+        ("hook_memory_bytes_max", HOOK_MEMORY_BYTES_MIN, HOOK_MEMORY_BYTES_MAX),
+        ("hook_breaker_threshold", 1, BATCH_MAX),
+        ("hook_breaker_cooldown_ms", HOOK_COOLDOWN_MS_MIN, TIMESPAN_MS_MAX),
+    ):
+        yield from _range_fault(policy, name, least=least, most=most)
 
 
 def _range_fault(policy: QueuePolicy, name: str, *, least: int, most: int) -> Iterator[str]:

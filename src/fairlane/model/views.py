@@ -23,8 +23,12 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
         wait_p50_ms: the median wait of the messages handed out in the last minute or two; from a sample if there were
             many, and at most one eighth too high. None if there were none.
         wait_p99_ms: the 99th percentile of the same waits.
-        throttle: the throttle that holds back all due messages of the key; None if one may go.
+        throttle: the throttle that holds back all due messages of the key; None if one may go. ``rate:QUEUE:KEY`` is
+            the rate of the key itself.
         throttled_until_ms: when that throttle has a token again; None for never.
+        rate: how many of its messages may be leased in a second; None for no limit.
+        burst: how many of them may be leased at once after a rest.
+        floor: how many of them may be leased at once even if the queue's ``in_flight_max`` is reached.
     """
 
     key: Key
@@ -38,6 +42,9 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     wait_p99_ms: int | None = None
     throttle: str | None = None
     throttled_until_ms: int | None = None
+    rate: float | None = None
+    burst: float | None = None
+    floor: int = 0
 
 
 class StreamView(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,12 +63,20 @@ class StreamView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThrottleView(msgspec.Struct, frozen=True, kw_only=True):
-    """One throttle that has a rate."""
+    """One throttle that has a rate, or a pattern of throttles.
+
+    Attributes:
+        tokens: its whole tokens; of a pattern, those of all its buckets.
+        buckets: how many buckets a pattern has at the moment; None for a throttle.
+        charges_cost: whether a message takes as many tokens as it costs, and not one.
+    """
 
     name: str
     rate: float
     burst: float
     tokens: int
+    buckets: int | None = None
+    charges_cost: bool = False
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +140,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     throttle: str | None = None
     owner: str | None = None
     share: float | None = None
+    correlation_id: str | None = None
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,10 +2,14 @@
 
 A board says which node *should* own what. Safety comes from the stores, which fence owners by epoch; a stale board
 costs time, and nothing else.
+
+A board may also know which processes are connected to it. A process that ends loses its connection at once, so others
+learn of its end long before they miss its heartbeats. Boards that can't tell ignore ``attend`` and report no process.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import msgspec
@@ -42,6 +46,22 @@ class Board(Protocol):
 
     def wait(self, timeout_s: float) -> None:
         """Wait until something may have changed since this thread last read, or the time is up."""
+
+    def attend(self, process: str, on_lost: Callable[[], None]) -> None:
+        """Show to others from now on that this process is connected, under a name that is used for one connection.
+
+        When the connection is lost, ``on_lost`` is called in any thread. A process that lives goes on by attending
+        under a new name.
+        """
+
+    def ended(self, processes: Collection[str]) -> frozenset[str]:
+        """Return those of the processes that were connected, and are no longer, for good. It does not block.
+
+        A process that lives may be among them, if it has lost its connection and goes on under a new name.
+        """
+
+    def is_attending(self) -> bool:
+        """Return whether no other process can have reported this one as ended. It does not block."""
 
     def close(self) -> None:
         """Release all resources."""

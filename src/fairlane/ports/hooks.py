@@ -13,6 +13,7 @@ import msgspec
 
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.model.histogram import Histogram
+from fairlane.model.hook_limits import NO_HOOK_LIMITS, HookLimits
 from fairlane.model.views import HookStatistics, HookTrial
 
 UNLIMITED_NS: Final = 1 << 62
@@ -27,12 +28,18 @@ class EnqueueQuestion(msgspec.Struct, frozen=True):
 
 
 class FailureQuestion(msgspec.Struct, frozen=True):
-    """The input of ``on_failure`` for one failed attempt. ``attempts`` counts the failures, including this one."""
+    """The input of ``on_failure`` for one attempt that failed or was lost.
+
+    Attributes:
+        attempts: how many attempts have failed or were lost, including this one.
+        reason: ``failure``, ``expiry`` or ``release``.
+    """
 
     headers: Mapping[str, str]
     id: str
     attempts: int
     error: str
+    reason: str = "failure"
 
 
 class Hooks(Protocol):
@@ -42,10 +49,14 @@ class Hooks(Protocol):
     def spent_ns(self) -> int:
         """The time that scripts have used so far, with checks, trials and compiling."""
 
-    def check(self, *, on_enqueue: str | None, on_failure: str | None) -> str | None:
-        """Return why these scripts cannot be set, or None if they can. Changes nothing."""
+    def check(
+        self, *, on_enqueue: str | None, on_failure: str | None, limits: HookLimits = NO_HOOK_LIMITS
+    ) -> str | None:
+        """Return why these scripts cannot be set under these limits, or None if they can. Changes nothing."""
 
-    def set(self, queue: str, *, on_enqueue: str | None, on_failure: str | None) -> None:
+    def set(
+        self, queue: str, *, on_enqueue: str | None, on_failure: str | None, limits: HookLimits = NO_HOOK_LIMITS
+    ) -> None:
         """Set the scripts of a queue, which ``check`` has accepted. Its breaker closes and its counts continue."""
 
     def remove(self, queue: str) -> None:
@@ -61,7 +72,7 @@ class Hooks(Protocol):
         """
 
     def on_failure(self, queue: str, question: FailureQuestion, now_ms: int) -> FailureAnswer | None:
-        """Run the script for a failed attempt. Return None if there is no script or no answer."""
+        """Run the script for an attempt that failed or was lost. Return None if there is no script or no answer."""
 
     def try_on_enqueue(self, queue: str, script: str, question: EnqueueQuestion) -> HookTrial:
         """Run a script on a sample, in a temporary sandbox."""
@@ -69,8 +80,8 @@ class Hooks(Protocol):
     def try_on_failure(self, queue: str, script: str, question: FailureQuestion) -> HookTrial:
         """Run a script on a sample, in a temporary sandbox."""
 
-    def statistics(self, queue: str) -> HookStatistics:
-        """Return the counts of a queue."""
+    def statistics(self, queue: str, now_ms: int) -> HookStatistics:
+        """Return the counts of a queue, and whether its breaker is open now."""
 
     def timings(self, queue: str) -> Histogram:
         """Return the distribution of seconds per message; messages of one batch count with their mean."""

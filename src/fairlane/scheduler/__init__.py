@@ -14,6 +14,7 @@ from fairlane.scheduler.policy import Backpressure, Departure, DepartureReason, 
 from fairlane.scheduler.statistics import KeyCounts, Statistics, WaitTimes
 from fairlane.scheduler.task import Task
 from fairlane.scheduler.threads import Scheduler
+from fairlane.scheduler.token_bucket import Limit
 
 __all__ = [
     "AsyncScheduler",
@@ -27,6 +28,7 @@ __all__ = [
     "Key",
     "KeyCounts",
     "KeyPolicy",
+    "Limit",
     "Options",
     "Priority",
     "Refusal",

@@ -1,151 +1,52 @@
 """Throttles: named token buckets.
 
-Theory of operation
--------------------
-A bucket is not filled by a timer. It remembers its level at an instant and works out what has been earned since when
-it is read. All arithmetic is in integers (billionths of a token, milliseconds), for two reasons: no rounding error can
-accumulate, so a bucket never lets more than ``rate * t + burst`` through in any window of length t; and a replay of the
-same calls gives the same answers on any machine.
-
 Several kernels may share one table of throttles. A kernel that parks work behind a bucket registers as a watcher, so
 that a change of the rate acts on waiting work at once. Kernels take tokens through their *portions*; ``portions``
 explains how they divide a bucket that several of them use.
+
+A throttle is set by its name, or a *provider* knows its limit when items first name it. Throttles of a provider, and
+the buckets of keys with a rate, are made when they are needed and forgotten when they are not; see ``key_limits``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Protocol
-from weakref import WeakKeyDictionary, ref
+from typing import NamedTuple
+from weakref import ref
 
-from fairlane.scheduler.portions import TOKEN, Division, Portion
-
-_RATE_LEAST = 0.000001
-_RATE_STEPS = 1_000_000  # billionths of a token a millisecond, for a rate of one token a second
-
-
-class Watcher(Protocol):
-    """Something that parks work behind a bucket and must learn when its rate changes."""
-
-    def throttle_changed(self, bucket: Bucket, now_ms: int) -> None:
-        """Re-evaluate the work that waits for the bucket."""
-
-    def tokens_returned(self, bucket: Bucket) -> str:
-        """Note that there may be a token for the work that waits for the bucket, and return whose work it is."""
+from fairlane.scheduler.item import Key, path_of
+from fairlane.scheduler.key_limits import IdleBuckets
+from fairlane.scheduler.portions import Portion
+from fairlane.scheduler.token_bucket import Bucket, Limit, LimitProvider, burst_of, require_limit
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Bucket:
-    """A throttle. Without a rate it is open: an unknown throttle limits nothing."""
+class BucketCounts(NamedTuple):
+    """What a throttle, or a family of them, has done since the table was made.
+
+    Attributes:
+        name: the throttle, or what the family is called.
+        buckets: how many buckets there are now.
+        tokens: the whole tokens in them.
+        passed: items let through.
+        held_back: how often a lane or a key was held back because there was no token.
+    """
 
     name: str
-    is_limited: bool = False
-    rate: float = math.inf
-    burst: float = math.inf
-    rate_steps: int = 0
-    burst_steps: int = 0
-    level: int = 0
-    at_ms: int = 0
-    passed: int = 0  # items let through while it had a rate
-    held_back: int = 0  # how often a lane was parked because there was no token
-    # Of the kernels with a lane that names this throttle. An open throttle that no lane names is forgotten.
-    portions: tuple[Portion, ...] = ()
-    division: Division | None = None  # while there are several portions
-    # Weak, so that a table shared by kernels does not keep a discarded kernel alive. Notified in order of
-    # registration.
-    watchers: WeakKeyDictionary[Watcher, None] = field(default_factory=WeakKeyDictionary)
+    buckets: int
+    tokens: int
+    passed: int
+    held_back: int
 
-    def limit(self, rate: float, burst: float, tokens: float | None, now_ms: int) -> None:
-        """Set the rate from now on. Tokens already earned stay, up to the new burst; a new throttle starts full."""
-        if self.is_limited:
-            self.refill(now_ms)
-        else:
-            self.at_ms = now_ms
-        self.rate, self.burst = rate, burst
-        self.rate_steps = math.floor(rate * _RATE_STEPS) if burst else 0  # rounded down: never faster than configured
-        self.burst_steps = round(burst * TOKEN)
-        if tokens is not None:
-            self.level = round(tokens * TOKEN)
-        elif not self.is_limited:
-            self.level = self.burst_steps
-        self.level = min(self.level, self.burst_steps)
-        self.is_limited = True
-        if self.division is not None:
-            self.division.restart()
-
-    def unlimit(self) -> None:
-        """Remove the limit, so that everything passes."""
-        self.is_limited = False
-        self.rate = self.burst = math.inf
-        if self.division is not None:
-            self.division.restart()
-
-    def refill(self, now_ms: int) -> None:
-        """Add the tokens earned since the last refill."""
-        elapsed_ms = now_ms - self.at_ms
-        if elapsed_ms > 0:
-            self.at_ms = now_ms
-            self.level = min(self.level + elapsed_ms * self.rate_steps, self.burst_steps)
-            if self.division is not None:
-                self.division.deal()
-
-    def tokens(self, now_ms: int) -> int:
-        """Return the number of whole tokens available now; meaningless while the bucket is open."""
-        self.refill(now_ms)
-        return self.level // TOKEN
-
-    def has_token(self, now_ms: int) -> bool:
-        """Return whether an item may pass now."""
-        if not self.is_limited:
-            return True
-        self.refill(now_ms)
-        return self.level >= TOKEN
-
-    def take(self, count: int = 1) -> None:
-        """Spend tokens. The caller has checked with ``has_token`` that they are there."""
-        if self.is_limited:
-            self.level -= count * TOKEN
-            self.passed += count
-
-    def token_at(self, now_ms: int) -> int | None:
-        """Return the first instant with a token, or None if there will never be one."""
-        return now_ms if self.has_token(now_ms) else self.next_token_at()
-
-    def next_token_at(self) -> int | None:
-        """Return when the next whole token will have been earned, or None if there will never be one."""
-        if self.rate_steps == 0:
-            return None
-        # Floor division of a negative number rounds away from zero, so negating it gives the ceiling: an instant that
-        # is never early. A gate that opened a millisecond early would find no token and arm its timer again.
-        return self.at_ms + -((self.level % TOKEN - TOKEN) // self.rate_steps)
-
-    def add(self, portion: Portion) -> bool:
-        """Add the portion of a kernel. Return whether it is the second one, so that the bucket is divided now."""
-        self.portions = (*self.portions, portion)
-        if self.division is not None or len(self.portions) == 1:
-            return False
-        self.division = Division(self)
-        for member in self.portions:
-            if member.busy:
-                self.division.join(member)
-        return True
-
-    def remove(self, portion: Portion) -> bool:
-        """Remove the portion of a kernel. Return whether one is left, which has the bucket to itself now."""
-        self.portions = tuple(other for other in self.portions if other is not portion)
-        if self.division is not None and portion in self.division.members:
-            self.division.leave(portion)
-        if self.division is None or len(self.portions) > 1:
-            return False
-        self.division = None
-        self.portions[0].reset()
-        return True
-
-    def another_token_at(self, now_ms: int) -> int | None:
-        """Return when one more token will have been earned, even if the bucket is full by then; None for never."""
-        return None if self.rate_steps == 0 else now_ms - (-TOKEN // self.rate_steps)
+    def plus(self, other: BucketCounts) -> BucketCounts:
+        """Return the sum."""
+        return BucketCounts(
+            self.name,
+            self.buckets + other.buckets,
+            self.tokens + other.tokens,
+            self.passed + other.passed,
+            self.held_back + other.held_back,
+        )
 
 
 class Throttles:
@@ -163,6 +64,10 @@ class Throttles:
         on_returned: Callable[[str], None] | None = None,
     ) -> None:
         self._buckets: dict[str, Bucket] = {}
+        self._key_buckets: dict[tuple[str, Key], Bucket] = {}
+        self._provider: LimitProvider | None = None
+        self._idle = IdleBuckets(self._forget)
+        self._forgotten: dict[str, BucketCounts] = {}
         self._weights: dict[tuple[str, str], int] = {}
         self._portions = 0
         self.divided = 0
@@ -170,7 +75,14 @@ class Throttles:
         self.on_returned = on_returned
 
     def set(
-        self, name: str, *, rate: float, burst: float | None = None, tokens: float | None = None, now_ms: int
+        self,
+        name: str,
+        *,
+        rate: float,
+        burst: float | None = None,
+        tokens: float | None = None,
+        charges_cost: bool = False,
+        now_ms: int,
     ) -> None:
         """Set or change a throttle. The change acts on waiting items at once.
 
@@ -180,34 +92,114 @@ class Throttles:
             burst: the capacity of the bucket: at least 1, or 0 to let nothing through. Default: the tokens of one
                 second.
             tokens: what the bucket holds now. Default: a new bucket is full, a known one keeps its tokens.
+            charges_cost: whether an item takes as many tokens as it costs, and not one. An item that costs more than
+                the burst goes when the bucket is full, and leaves a debt.
             now_ms: the present instant.
 
         Raises:
             ValueError: a number is negative or not finite, or the burst is between 0 and 1.
         """
-        for number in (rate, burst, tokens):
-            if number is not None and not isinstance(number, (int, float)):
-                raise ValueError(f"Rate, burst and tokens of throttle {name!r} must be numbers, got {number!r}.")
-        burst = max(1.0, rate) if burst is None else burst
-        if not (math.isfinite(rate) and (rate == 0 or rate >= _RATE_LEAST)):
-            raise ValueError(f"The rate of throttle {name!r} must be 0, or finite and at least 0.000001, got {rate!r}.")
-        if not (math.isfinite(burst) and (burst == 0 or burst >= 1)):
-            raise ValueError(f"The burst of throttle {name!r} must be 0, or finite and at least 1, got {burst!r}.")
-        if tokens is not None and not (math.isfinite(tokens) and tokens >= 0):
+        require_limit(f"throttle {name!r}", rate, burst)
+        if tokens is not None and not (isinstance(tokens, (int, float)) and math.isfinite(tokens) and tokens >= 0):
             raise ValueError(f"The tokens of throttle {name!r} must be finite and at least 0, got {tokens!r}.")
-        bucket = self._named(name)
-        bucket.limit(rate, burst, tokens, now_ms)
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            bucket = self._buckets[name] = Bucket(name)
+        self._idle.use(bucket)
+        bucket.is_set = True
+        bucket.charges_cost = charges_cost
+        bucket.limit(rate, burst_of(rate, burst), tokens, now_ms)
         self._notify(bucket, now_ms)
 
     def remove(self, name: str, *, now_ms: int) -> bool:
-        """Remove a throttle; what it held back may go at once. Return whether there was one."""
+        """Remove a throttle; what it held back may go at once. Return whether there was one.
+
+        A throttle that the provider knows a limit of has that one from now on.
+        """
         bucket = self._buckets.get(name)
-        if bucket is None or not bucket.is_limited:
+        if bucket is None or not bucket.is_set:
             return False
-        bucket.unlimit()
-        self._notify(bucket, now_ms)
-        self._forget_unused(bucket)
+        bucket.is_set = False
+        self._provide(bucket, now_ms)
+        self._forget_unused(bucket, now_ms)
         return True
+
+    def set_provider(self, provider: LimitProvider | None, *, now_ms: int) -> None:
+        """Set the function that returns the limits of throttles that have not been set by name.
+
+        It is called when items first name a throttle, now for those that they name already, and again by ``refresh``.
+        Such a throttle is forgotten when no item names it and it is full.
+        """
+        self._provider = provider
+        self.refresh("", now_ms=now_ms)
+
+    def refresh(self, prefix: str, *, now_ms: int) -> None:
+        """Call the provider again for throttles whose names begin with a prefix. It acts on waiting items at once."""
+        names = [name for name, bucket in self._buckets.items() if not bucket.is_set and name.startswith(prefix)]
+        for name in names:
+            bucket = self._buckets.get(name)
+            if bucket is None:
+                continue  # forgotten meanwhile, because it was full
+            self._idle.use(bucket)  # with another limit it is full at another instant
+            self._provide(bucket, now_ms)
+            self._forget_unused(bucket, now_ms)
+
+    def _provide(self, bucket: Bucket, now_ms: int) -> None:
+        """Give a bucket the limit that the provider knows, if any."""
+        limit = None if self._provider is None else self._provider(bucket.name)
+        if limit is None and bucket.is_limited:
+            bucket.unlimit()
+            self._notify(bucket, now_ms)
+        elif limit is not None and self._limit(bucket, limit, now_ms):
+            self._notify(bucket, now_ms)
+
+    def _limit(self, bucket: Bucket, limit: Limit, now_ms: int) -> bool:
+        """Limit a bucket that is made and forgotten. Return whether that changed anything."""
+        bucket.family = limit.family
+        if bucket.has(limit):
+            return False
+        is_new = not bucket.is_limited
+        bucket.charges_cost = limit.charges_cost
+        bucket.limit(limit.rate, burst_of(limit.rate, limit.burst), None, now_ms)
+        if is_new:
+            self._idle.begin(bucket, now_ms)
+        return True
+
+    def begin_empty(self, family: str, *, now_ms: int) -> None:
+        """Make the buckets of a family begin as if they had been empty at this instant, whenever they are made."""
+        self._idle.empty_ms[family] = now_ms
+
+    def begin_full(self, family: str) -> None:
+        """Make the buckets of a family begin full again, because it had no limit for a while."""
+        self._idle.empty_ms.pop(family, None)
+
+    def counts(self, now_ms: int) -> list[BucketCounts]:
+        """Return what each throttle has done. Those that are made and forgotten are added up by family."""
+        found = [_counts(bucket, bucket.name, now_ms) for bucket in self if bucket.is_set]
+        sums = dict(self._forgotten)
+        for bucket in (*self, *self._key_buckets.values()):
+            if not bucket.is_set:
+                known = sums.get(bucket.family)
+                counts = _counts(bucket, bucket.family, now_ms)
+                sums[bucket.family] = counts if known is None else known.plus(counts)
+        return found + list(sums.values())
+
+    def join_key(self, kernel: str, key: Key, limit: Limit, now_ms: int) -> Bucket:
+        """Return the bucket of a key with a rate, for one more node of it, which must ``leave_key`` when it ends."""
+        bucket = self._key_buckets.get((kernel, key))
+        if bucket is None:
+            bucket = self._key_buckets[kernel, key] = Bucket(
+                f"rate:{kernel}:{'/'.join(path_of(key))}", key=(kernel, key)
+            )
+        self._idle.use(bucket)
+        bucket.users += 1
+        self._limit(bucket, limit, now_ms)
+        return bucket
+
+    def leave_key(self, bucket: Bucket, now_ms: int) -> None:
+        """Undo ``join_key``."""
+        bucket.users -= 1
+        self._forget_unused(bucket, now_ms)
 
     def get(self, name: str) -> Bucket | None:
         """Return the bucket of a limited throttle, for reading."""
@@ -242,7 +234,7 @@ class Throttles:
             owner: lives as long as the kernel; the portion of a kernel that was discarded is removed.
             now_ms: the present instant.
         """
-        bucket = self._named(name)
+        bucket = self._named(name, now_ms)
         bucket.refill(now_ms)
         for other in bucket.portions:
             if other.owner() is None:
@@ -261,26 +253,51 @@ class Throttles:
         """Undo ``join``."""
         portion.bucket.refill(now_ms)
         self.divided -= portion.bucket.remove(portion)
-        self._forget_unused(portion.bucket)
+        self._forget_unused(portion.bucket, now_ms)
 
     def note_returned(self, bucket: Bucket) -> None:
         """Wake the kernels that wait for a throttle, because another has given its tokens back."""
-        for watcher in tuple(bucket.watchers):
+        for watcher in bucket.watching():
             kernel = watcher.tokens_returned(bucket)
             if self.on_returned is not None:
                 self.on_returned(kernel)
 
-    def _named(self, name: str) -> Bucket:
+    def _named(self, name: str, now_ms: int) -> Bucket:
         bucket = self._buckets.get(name)
         if bucket is None:
             bucket = self._buckets[name] = Bucket(name)
+            self._provide(bucket, now_ms)
+        self._idle.use(bucket)
         return bucket
 
-    def _forget_unused(self, bucket: Bucket) -> None:
-        if not bucket.is_limited and not bucket.portions:
-            self._buckets.pop(bucket.name, None)
+    def _forget_unused(self, bucket: Bucket, now_ms: int) -> None:
+        """Forget a bucket that nothing uses, now or when it is full."""
+        if bucket.is_set or bucket.portions or bucket.users or bucket.idle_until_ms is not None:
+            return
+        if bucket.is_limited:
+            self._idle.add(bucket, now_ms)
+        else:
+            self._forget(bucket)
+
+    def _forget(self, bucket: Bucket) -> None:
+        if bucket.key is None:
+            del self._buckets[bucket.name]
+        else:
+            del self._key_buckets[bucket.key]
+        if bucket.passed or bucket.held_back:
+            counts = BucketCounts(bucket.family, 0, 0, bucket.passed, bucket.held_back)
+            known = self._forgotten.get(bucket.family)
+            self._forgotten[bucket.family] = counts if known is None else known.plus(counts)
 
     def _notify(self, bucket: Bucket, now_ms: int) -> None:
-        # A copy: a watcher whose last lane wakes removes itself while we iterate.
-        for watcher in tuple(bucket.watchers):
+        for watcher in bucket.watching():
             watcher.throttle_changed(bucket, now_ms)
+
+
+def rate_family(kernel: str) -> str:
+    """Return the family of the buckets of a kernel's keys."""
+    return f"rate:{kernel}:*"
+
+
+def _counts(bucket: Bucket, name: str, now_ms: int) -> BucketCounts:
+    return BucketCounts(name, 1, bucket.tokens(now_ms), bucket.passed, bucket.held_back)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fairlane.scheduler.item import Item, Key
+from fairlane.scheduler.key_limits import NEVER_MS
+from fairlane.scheduler.token_bucket import Bucket
 from fairlane.scheduler.tree import KeyNode
 
 
@@ -32,8 +34,10 @@ class Explanation:
         until_ms: when the reason ends by itself, where that is known.
         wait_ms: the time from now until then.
         key: the key that is capped or paused.
-        throttle: the throttle that has no token; if there are several, the one that takes longest.
+        throttle: the throttle that has no token; if there are several, the one that takes longest. With a ``key``, it
+            is the rate of that key.
         share: which part of that throttle's tokens this scheduler gets, if others have items for it, too.
+        is_charged_by_cost: whether that throttle takes as many tokens as an item costs.
     """
 
     reason: WaitReason
@@ -43,6 +47,7 @@ class Explanation:
     key: Key | None = None
     throttle: str | None = None
     share: float | None = None
+    is_charged_by_cost: bool = False
 
     def __str__(self) -> str:
         wait = "" if self.wait_ms is None else f" for {self.wait_ms} ms"
@@ -50,9 +55,14 @@ class Explanation:
             case WaitReason.ELIGIBLE:
                 return f"Waiting for its turn, after {self.turns} turn{'' if self.turns == 1 else 's'} of other keys."
             case WaitReason.THROTTLED:
+                if self.key is not None:
+                    return f"Key {self.key!r} has used up its rate{wait or ', which is 0'}."
+                lack = "too few tokens" if self.is_charged_by_cost else "no token"
                 shared = "" if self.share is None else f" Other queues share it; this one gets {self.share:.0%} of it."
-                return f"Throttle {self.throttle!r} has no token{wait or ', and will never get one'}.{shared}"
+                return f"Throttle {self.throttle!r} has {lack}{wait or ', and will never get more'}.{shared}"
             case WaitReason.CAPPED:
+                if self.key is None:
+                    return "As many messages are in flight as may be in all, and its key has its floor."
                 return f"Key {self.key!r} has reached its cap on items in use."
             case WaitReason.PAUSED:
                 return f"Key {self.key!r} is paused."
@@ -64,7 +74,7 @@ class Explanation:
                 return "Not waiting here: never offered, or already handed out, cancelled, dropped or expired."
 
 
-def explain(item: Item, now_ms: int, *, is_due: bool, leaf: KeyNode | None) -> Explanation:
+def explain(item: Item, now_ms: int, *, is_due: bool, leaf: KeyNode | None, is_full: bool) -> Explanation:
     """Return why an item of a leaf waits."""
     lane = item.lane
     if lane is None or leaf is None:
@@ -78,17 +88,29 @@ def explain(item: Item, now_ms: int, *, is_due: bool, leaf: KeyNode | None) -> E
         if node.cap is not None and node.in_use >= node.cap:
             return Explanation(reason=WaitReason.CAPPED, key=node.key)
         node = node.parent
-    shut = {portion: portion.token_at(now_ms) for portion in lane.portions if not portion.has_token(now_ms)}
+    if is_full:
+        return Explanation(reason=WaitReason.CAPPED)
+    cost = item.cost if lane.head is None else lane.head.cost
+    shut: list[tuple[Bucket, int | None, float | None]] = [
+        (rate.bucket, rate.bucket.token_at(now_ms), None) for rate in leaf.rates()
+    ]
+    shut += [(portion.bucket, portion.token_at(now_ms, cost), portion.share()) for portion in lane.portions]
+    shut = [each for each in shut if each[1] != now_ms]
     if shut:
-        portion, until_ms = max(shut.items(), key=lambda entry: float("inf") if entry[1] is None else entry[1])
-        return Explanation(
-            reason=WaitReason.THROTTLED,
-            throttle=portion.bucket.name,
-            until_ms=until_ms,
-            wait_ms=None if until_ms is None else until_ms - now_ms,
-            share=portion.share(),
-        )
+        return _throttled(*max(shut, key=lambda each: NEVER_MS if each[1] is None else each[1]), now_ms)
     return Explanation(reason=WaitReason.ELIGIBLE, turns=_turns_before(item))
+
+
+def _throttled(bucket: Bucket, until_ms: int | None, share: float | None, now_ms: int) -> Explanation:
+    return Explanation(
+        reason=WaitReason.THROTTLED,
+        key=None if bucket.key is None else bucket.key[1],
+        throttle=bucket.name,
+        until_ms=until_ms,
+        wait_ms=None if until_ms is None else until_ms - now_ms,
+        share=share,
+        is_charged_by_cost=bucket.charges_cost,
+    )
 
 
 def _turns_before(item: Item) -> int:

@@ -206,14 +206,17 @@ class FrontEnd(ABC, Generic[P]):
         with self._changing():
             self._kernel.resume(key)
 
-    def set_throttle(self, name: str, *, rate: float, burst: float | None = None) -> None:
+    def set_throttle(self, name: str, *, rate: float, burst: float | None = None, charges_cost: bool = False) -> None:
         """Set or change a throttle: ``rate`` tokens per second, at most ``burst`` at once. It acts at once.
+
+        With ``charges_cost`` a task takes as many tokens as it costs, and not one.
 
         Raises:
             InvalidArgument: a number is out of range.
         """
         with self._changing():
-            self._kernel.throttles.set(name, rate=rate, burst=burst, now_ms=self._now_ms())
+            throttles, now_ms = self._kernel.throttles, self._now_ms()
+            throttles.set(name, rate=rate, burst=burst, charges_cost=charges_cost, now_ms=now_ms)
 
     def remove_throttle(self, name: str) -> bool:
         """Remove a throttle; what it held back may go at once. Return whether there was one."""

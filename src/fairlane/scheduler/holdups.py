@@ -1,8 +1,9 @@
 """How long an item was held up: by throttles without a token, and by keys at their caps.
 
-Items carry no timers. Each lane has a stopwatch that runs while the lane is parked, and each key with a cap has one
-that runs while the key is at its cap. What they show when an item is handed out, minus what they showed when it was
-offered, is how long that item was held up. An item whose stopwatches have never run stores nothing.
+Items carry no timers. Each lane has a stopwatch that runs while the lane is parked, each key with a cap has one that
+runs while the key is at its cap, and each key with a rate one that runs while its rate is used up. What they show when
+an item is handed out, minus what they showed when it was offered, is how long that item was held up. An item whose
+stopwatches have never run stores nothing.
 """
 
 from __future__ import annotations

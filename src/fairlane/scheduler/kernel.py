@@ -117,6 +117,7 @@ class Kernel(Generic[I]):
         self._dues = 0
         self._holdups: dict[Item, Holdup] = {}
         self._waiting = 0
+        self._timely = 0  # items in lanes with a deadline
         self._sequence = 0
         self.now_ms = _LONG_AGO_MS
 
@@ -229,15 +230,20 @@ class Kernel(Generic[I]):
         self._move_to(now_ms)
         self._holdups.clear()
         out: list[Item] = []
+        is_limited = self._keys.capacity.most is not None
+        if is_limited:
+            self._keys.admit(count)
         for root in self._keys.roots:
             self._serve(root, out, count)
         # A lane that was woken for a token may not have used it (another throttle is empty, its key is at its cap).
         # Offer such tokens to the other lanes until no lane wakes, so that a short answer means that really nothing can
         # go.
-        while len(out) < count and self._parking.open_stocked(self.now_ms):
+        while len(out) < count and (self._parking.open_stocked(self.now_ms) or (is_limited and self._keys.admit())):
             for root in self._keys.roots:
                 self._serve(root, out, count)
         self._waiting -= len(out)
+        if self._timely:
+            self._timely -= sum(1 for item in out if item.deadline_ms is not None)
         return cast("list[I]", out)
 
     def holdups(self) -> Mapping[I, Holdup]:
@@ -255,8 +261,7 @@ class Kernel(Generic[I]):
         """
         if not self._holds(item):
             return False
-        if now_ms is not None and now_ms > self._keys.now_ms:
-            self._keys.now_ms = now_ms
+        self._note_instant(now_ms)
         self._withdraw(item)
         return True
 
@@ -329,6 +334,7 @@ class Kernel(Generic[I]):
         while node.parent is not None:
             self._keys.use(node, count)
             node = node.parent
+        self._keys.capacity.in_use += count
         self._keys.note_idle(leaf)
 
     def settle(self, key: Key, difference: int, priority: Priority = Priority.NORMAL) -> None:
@@ -350,12 +356,15 @@ class Kernel(Generic[I]):
 
     # ------------------------------------------------------------------------------------------------- policies
 
-    def set_policy(self, key: Key, policy: KeyPolicy) -> None:
+    def set_policy(self, key: Key, policy: KeyPolicy, now_ms: int | None = None) -> None:
         """Set the policy of a key. It acts on the backlog at once and lasts until it is cleared.
+
+        The instant matters to a rate that changes: tokens are earned at the new one from then on.
 
         Raises:
             ValueError: the policy has a cap and the kernel does not count use.
         """
+        self._note_instant(now_ms)
         self._keys.set_policy(key, policy)
         self._parking.open_stocked(self.now_ms)
 
@@ -364,17 +373,32 @@ class Kernel(Generic[I]):
         self._keys.set_policy(key, None)
         self._parking.open_stocked(self.now_ms)
 
-    def set_policy_provider(self, provider: PolicyProvider | None) -> None:
+    def set_policy_provider(self, provider: PolicyProvider | None, now_ms: int | None = None) -> None:
         """Set a function that returns the policy of each key without an explicit one.
 
         It is called now for all known keys, when a key is first seen, and again by ``refresh_policy``.
         """
+        self._note_instant(now_ms)
         self._keys.set_provider(provider)
         self._parking.open_stocked(self.now_ms)
 
-    def refresh_policy(self, key: Key) -> None:
+    def refresh_policy(self, key: Key, now_ms: int | None = None) -> None:
         """Call the provider again for one key."""
+        self._note_instant(now_ms)
         self._keys.refresh_policy(key)
+        self._parking.open_stocked(self.now_ms)
+
+    def set_in_use_max(self, most: int | None) -> None:
+        """Limit how many items may be in use in all; None for no limit. A key below its floor may exceed it.
+
+        Raises:
+            ValueError: the limit is negative, or the kernel does not count use.
+        """
+        if most is not None:
+            require_whole("in_use_max", most, least=0)
+            if not self._counts_use:
+                raise ValueError("in_use_max needs counts_use=True, which counts items from hand-out to release.")
+        self._keys.set_in_use_max(most)
         self._parking.open_stocked(self.now_ms)
 
     def pause(self, key: Key) -> None:
@@ -419,9 +443,22 @@ class Kernel(Generic[I]):
 
     def has_ready(self) -> bool:
         """Return whether a ``take`` is likely to find an item; it may still turn out to be throttled."""
+        capacity = self._keys.capacity
+        if capacity.most is not None and capacity.has_room():
+            return True
         return bool(self._parking.stocked) or any(
             root.ring is not None and root.ring.ready for root in self._keys.roots
         )
+
+    def has_prompt(self, now_ms: int) -> bool:
+        """Return whether a ``take`` may find a *prompt* item: with a deadline or throttle, or of a key with a limit.
+
+        Such an item should start as soon as it is taken: if it waited elsewhere, a deadline or a rate would mean
+        nothing, and a cap would be used up without any work. May be falsely positive; a ``take`` at the instant of the
+        last call finds none after False.
+        """
+        is_limited = bool(self._keys.limited) or self._keys.capacity.most is not None
+        return is_limited or bool(self._timely) or self._parking.may_open(now_ms)
 
     def time_releases(self) -> int:
         """Return how often the passing of time has freed throttled or delayed items; it grows when it happens again."""
@@ -442,7 +479,7 @@ class Kernel(Generic[I]):
         next call that changes something, so callers never poll.
         """
         earliest: int | None = None
-        for timers in (self._parking.timers, self._due, self._deadlines):
+        for timers in (self._parking.timers, self._parking.shut, self._due, self._deadlines):
             # Most kernels have no timers at all, and are asked after every change.
             at_ms = timers.next_at() if timers.entries else None
             if at_ms is not None and (earliest is None or at_ms < earliest):
@@ -461,7 +498,9 @@ class Kernel(Generic[I]):
             return Explanation(reason=WaitReason.NOT_WAITING)
         if not item.is_waiting:
             return Explanation(reason=WaitReason.EXPIRED)
-        return explain(item, self.now_ms, is_due=item.lane is not self._not_due, leaf=self._leaf(item.key))
+        leaf = self._leaf(item.key)
+        is_full = leaf is not None and self._keys.capacity.allowance(leaf.outermost()) == 0
+        return explain(item, self.now_ms, is_due=item.lane is not self._not_due, leaf=leaf, is_full=is_full)
 
     # ---------------------------------------------------------------------------------------------------- inside
 
@@ -475,6 +514,11 @@ class Kernel(Generic[I]):
             else:
                 lane_of, note_served = self._parking.first_open_lane, self._note_holdups
                 serve_next(root, out, count, self._keys, lane_of, note_served, counts_use=self._counts_use)
+
+    def _note_instant(self, now_ms: int | None) -> None:
+        """Take note of the instant of a change, without time passing."""
+        if now_ms is not None and now_ms > self._keys.now_ms:
+            self._keys.now_ms = now_ms
 
     def _move_to(self, now_ms: int) -> None:
         """Advance time: remove expired items, add due items to their lanes, open the gates that have tokens.
@@ -493,7 +537,7 @@ class Kernel(Generic[I]):
                 leaf = self._keys.leaf_of(item)
                 self._count(leaf, waiting=0, delayed=-1)
                 self._enter_lane(leaf, item)
-        if self._parking.timers.entries:
+        if self._parking.timers.entries or self._parking.shut.entries:
             self._parking.open_due(now_ms)
 
     def _holds(self, item: Item) -> bool:
@@ -519,6 +563,8 @@ class Kernel(Generic[I]):
         elif lane is not None:
             was_head = lane.head is item
             lane.remove(item)
+            if item.deadline_ms is not None:
+                self._timely -= 1
             self._count(leaf, waiting=-1, delayed=0)
             if lane.head is None:
                 self._keys.lane_emptied(lane)
@@ -530,11 +576,15 @@ class Kernel(Generic[I]):
         lane = self._keys.lane_of(leaf, item)
         was_empty = lane.head is None
         lane.append(item)
+        if item.deadline_ms is not None:
+            self._timely += 1
         if self._keys.has_clocks:
             item.held = self._shown(lane)
         if was_empty:
             for portion in lane.portions:
                 portion.lane_filled(self.now_ms)
+            if lane.portions:
+                self._keys.open_lanes[lane] = None
             leaf.list_lane(lane)
             self._keys.refresh(leaf)
 
@@ -542,9 +592,14 @@ class Kernel(Generic[I]):
         """Return what the stopwatches of a lane and of the keys above it show; None if they have never run."""
         now_ms = self.now_ms
         parked, capped_ms = lane.parked, lane.node.capped_ms(now_ms)
-        return Holdup(parked.read(now_ms) if parked is not None else 0, capped_ms) if parked or capped_ms else None
+        throttled_ms = lane.node.shut_ms(now_ms) if self._keys.has_rates else 0
+        if parked is not None:
+            throttled_ms += parked.read(now_ms)
+        return Holdup(throttled_ms, capped_ms) if parked or capped_ms or throttled_ms else None
 
     def _note_holdups(self, lane: Lane, items: list[Item]) -> None:
+        if lane.portions:
+            self._parking.note_served(lane, sum([item.cost for item in items]))
         shown = self._shown(lane)
         if shown is None:
             return

@@ -23,13 +23,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from fairlane.scheduler.buckets import Throttles
+from fairlane.scheduler.buckets import Throttles, rate_family
 from fairlane.scheduler.gates import WaitQueue
 from fairlane.scheduler.holdups import StopWatch
 from fairlane.scheduler.item import Item, Key, Priority, canonical_key, path_of
+from fairlane.scheduler.key_limits import InUseLimit, KeyRate
 from fairlane.scheduler.lanes import Lane
 from fairlane.scheduler.policy import KeyPolicy
 from fairlane.scheduler.portions import Portion
+from fairlane.scheduler.token_bucket import Limit
 from fairlane.scheduler.tree import KeyNode, Ring
 
 PolicyProvider: TypeAlias = Callable[[Key], KeyPolicy | None]
@@ -48,6 +50,10 @@ class Keys:
     Attributes:
         now_ms: the present instant, as passed to the kernel.
         has_clocks: whether any lane has ever been parked or any key at its cap, so that stopwatches exist.
+        open_lanes: the lanes with throttles that have items and are not parked.
+        limited: the keys with a cap or a rate that are ready.
+        has_rates: whether any key has ever had a rate.
+        capacity: how many items may be in use in all, and the keys that wait because there are as many.
     """
 
     def __init__(
@@ -71,13 +77,17 @@ class Keys:
         self._provider: PolicyProvider | None = None
         self._is_strict = is_strict
         self.normal_band = int(Priority.NORMAL) if is_strict else 0  # what ``band`` returns for most items
-        self._quantum = quantum
+        self.quantum = quantum
         self.key_waiting_max = key_waiting_max
         self._policies: dict[Key, KeyPolicy] = {}
         self._paused: set[Key] = set()
         self._idle: deque[KeyNode] = deque()
         self.now_ms = 0
         self.has_clocks = False
+        self.open_lanes: dict[Lane, None] = {}
+        self.limited: set[KeyNode] = set()
+        self.has_rates = False
+        self.capacity = InUseLimit()
         self._idle_keys_max = idle_keys_max
 
     def band(self, priority: Priority) -> int:
@@ -143,7 +153,10 @@ class Keys:
         before, self._provider = self._provider, provider
         try:
             # Ask about every key before anything is applied: a provider that raises leaves all policies as they were.
-            policies = [(node, self._policy_for(node)) for node in self.nodes()]
+            # By name: keys that a limit has held back come back in this order, and a replay, whose nodes were created
+            # in another one, must bring them back in the same.
+            nodes = sorted(self.nodes(), key=lambda node: path_of(node.key))
+            policies = [(node, self._policy_for(node)) for node in nodes]
         except BaseException:
             self._provider = before
             raise
@@ -229,6 +242,8 @@ class Keys:
         for portion in self._portions.values():
             self._throttles.leave(portion, self.now_ms)
         self._portions = {}
+        for node in self.nodes() if self.has_rates else ():
+            self._remove_rate(node)
 
     def refresh(self, node: KeyNode) -> None:
         """Bring the readiness of a node, and of the nodes above it, in line with what it holds."""
@@ -236,9 +251,11 @@ class Keys:
         # The walk goes on to the root even where readiness did not change: a sleeping node must work out its rounds
         # again if its next item, share or deficit changed, at every level.
         while parent is not None and parent.ring is not None:
-            if node.cap is not None or node.capped is not None:
+            if node.cap is not None or node.capped is not None or node.is_crowded:
                 self._note_cap(node)
             ready = node.can_serve()
+            if node.cap is not None or node.rate is not None:
+                (self.limited.add if ready else self.limited.discard)(node)
             if ready == node.is_ready:
                 if ready:
                     parent.ring.reconsider(node)
@@ -252,7 +269,7 @@ class Keys:
             node, parent = parent, parent.parent
 
     def _note_cap(self, node: KeyNode) -> None:
-        is_capped = node.cap is not None and node.in_use >= node.cap
+        is_capped = node.is_crowded or (node.cap is not None and node.in_use >= node.cap)
         if node.capped is None and is_capped:
             node.capped = StopWatch()
             self.has_clocks = True
@@ -290,6 +307,8 @@ class Keys:
     def release(self, key: Key, count: int) -> bool:
         """Count items of a key as no longer in use. Return False, with nothing changed, if fewer are in use."""
         leaf = None if self._is_strict or type(key) not in _HASHABLE else self.leaves[0].get(key)
+        if self.capacity.most is not None:
+            return self._release_capacity(path_of(canonical_key(key)), count)
         if leaf is None:
             return self._release_path(path_of(canonical_key(key)), count)
         node = leaf if leaf.name is not None else leaf.parent
@@ -317,6 +336,39 @@ class Keys:
                 self._release_node(node, count)
         return True
 
+    def set_in_use_max(self, most: int | None) -> None:
+        """Limit how many items may be in use in all, or with None no longer."""
+        in_use = {node.key: node.in_use for root in self.roots for node in _children(root).values()}
+        # In the order in which they were crowded out. That of the nodes depends on a past that a replay may not know.
+        for node in self.capacity.set(most, sum(in_use.values())):
+            self.refresh(node)
+
+    def crowd_out(self, leaf: KeyNode) -> bool:
+        """Hold the outermost key of a leaf back if no more items of it may be in use. Return whether that is so."""
+        node = leaf.outermost()
+        if self.capacity.allowance(node) > 0:
+            return False
+        self.capacity.wait(node)
+        self.refresh(node)
+        return True
+
+    def admit(self, count: int = 1) -> bool:
+        """Bring back keys that were crowded out, if more items may be in use now. Return whether there were any."""
+        admitted = self.capacity.admit(count)
+        for node in admitted:
+            self.refresh(node)
+        return bool(admitted)
+
+    def _release_capacity(self, path: tuple[str, ...], count: int) -> bool:
+        if not self._release_path(path, count):
+            return False
+        self.capacity.in_use -= count
+        for node in self.find(path[:1]):
+            if node.is_crowded and node.in_use < node.floor:
+                node.is_crowded = False
+                self.refresh(node)
+        return True
+
     def _release_node(self, node: KeyNode, count: int) -> None:
         node.in_use -= count
         self.refresh(node)
@@ -339,6 +391,8 @@ class Keys:
         """Remove an empty lane from its gate, and forget it if its key has many, such as one per recipient."""
         if lane.gate is not None:
             lane.gate.leave(lane)
+        elif lane.portions:
+            del self.open_lanes[lane]
         lane.parked = None  # the next item of this lane has not been held up by anything yet
         for portion in lane.portions:
             if portion.lane_emptied(self.now_ms):
@@ -354,6 +408,7 @@ class Keys:
         node.is_forgettable = True  # code that still holds the node must not add it to the list again
         for lane in (node.extra or {}).values():
             self._leave(lane)
+        self._remove_rate(node)
         del self.leaves[self.band(node.priority)][node.key]
         parent = node.parent
         if parent is not None:
@@ -364,6 +419,7 @@ class Keys:
         """Forget an inner key that has nothing below it any more, and then the keys above it that are empty too."""
         while (parent := node.parent) is not None and not _children(node) and not node.in_use:
             _children(parent).pop(node.name, None)
+            self._remove_rate(node)
             node = parent
 
     def _make_leaf(self, band: int, key: Key) -> KeyNode:
@@ -416,6 +472,10 @@ class Keys:
         group.waiting, group.delayed, group.in_use = leaf.waiting, leaf.delayed, leaf.in_use
         group.is_paused = leaf.is_paused
         group.capped, leaf.capped = leaf.capped, None
+        self.capacity.replace(leaf, group)
+        group.rate, leaf.rate = leaf.rate, None
+        if group.rate is not None:
+            group.rate.node = group
         _children(parent)[leaf.name] = group
         parent.ring.replace(leaf, group)
         for gate in leaf.waits:
@@ -451,24 +511,51 @@ class Keys:
         self.refresh(node)
 
     def _set_terms(self, node: KeyNode, policy: KeyPolicy) -> None:
-        share = policy.weight * (policy.quantum or self._quantum)
+        share = policy.weight * (policy.quantum or self.quantum)
         if node.is_open:
             # A smaller weight acts on the open turn too. Between turns the deficit is what the key has saved up for an
             # expensive item, which stays.
             node.deficit = min(node.deficit, share)
         node.share = share
         node.cap = policy.cap
+        if node.floor != policy.floor:
+            node.floor = policy.floor
+            node.is_crowded = False  # until its turn shows otherwise
+        if policy.cap is None and policy.rate is None:
+            self.limited.discard(node)
+        if policy.rate is not None or node.rate is not None:
+            self._set_rate(node, policy)
         node.backpressure = policy.backpressure
         node.waiting_max = policy.waiting_max
+
+    def _set_rate(self, node: KeyNode, policy: KeyPolicy) -> None:
+        """Give a key the rate of its policy, or none. A key that is shut opens, until its turn shows otherwise."""
+        before = node.rate
+        if policy.rate is None:
+            self._remove_rate(node)
+            return
+        limit = Limit(policy.rate, policy.burst, family=rate_family(self._name))
+        bucket = self._throttles.join_key(self._name, node.key, limit, self.now_ms)
+        if before is None:
+            node.rate = KeyRate(node, bucket)
+            self.has_rates = True
+        else:
+            self._throttles.leave_key(bucket, self.now_ms)  # it has been joined before
+            before.open(self.now_ms)
+
+    def _remove_rate(self, node: KeyNode) -> None:
+        if node.rate is not None:
+            node.rate.open(self.now_ms)  # its timer is stale from now on
+            self._throttles.leave_key(node.rate.bucket, self.now_ms)
+            node.rate = None
 
     def _classify(self, node: KeyNode) -> None:
         """Decide whether a node may take the fast paths through ``offer_many`` and ``take``."""
         is_flat = node.ring is None and node.parent is not None and node.parent.parent is None
         is_unlimited = node.waiting_max is None and self.key_waiting_max is None
-        node.is_simple = is_flat and is_unlimited and node.cap is None and node.capped is None
-        node.is_plain = (
-            is_flat and node.is_ready and node.cap is None and not self._has_twins_to_tell and node.has_one_lane()
-        )
+        is_free = node.cap is None and node.rate is None and self.capacity.most is None
+        node.is_simple = is_flat and is_unlimited and is_free and node.capped is None
+        node.is_plain = is_flat and node.is_ready and is_free and not self._has_twins_to_tell and node.has_one_lane()
 
 
 def _is_undisturbed(node: KeyNode) -> bool:

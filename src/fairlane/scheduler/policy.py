@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from fairlane.scheduler.item import Item, Key
+from fairlane.scheduler.token_bucket import require_limit
 
 I = TypeVar("I", bound=Item)  # noqa: E741 - the item, as the only type parameter
 
@@ -33,6 +34,9 @@ class KeyPolicy:
         weight: its share relative to its siblings, an integer of at least 1.
         quantum: the deficit that one turn adds at weight 1; None for the kernel's.
         cap: how many of its items may be in use at once; None for no limit.
+        floor: how many of its items may be in use even if the kernel's ``in_use_max`` is reached. Outermost keys only.
+        rate: how many of its items may go in a second; None for no limit.
+        burst: how many may go at once after a rest; None for those of one second, at least 1.
         waiting_max: how many of its items may wait; None for the kernel's ``key_waiting_max``.
         backpressure: what happens when ``waiting_max`` is reached; None for the kernel's.
     """
@@ -40,6 +44,9 @@ class KeyPolicy:
     weight: int = 1
     quantum: int | None = None
     cap: int | None = None
+    floor: int = 0
+    rate: float | None = None
+    burst: float | None = None
     waiting_max: int | None = None
     backpressure: Backpressure | None = None
 
@@ -50,6 +57,11 @@ class KeyPolicy:
                 require_whole(name, getattr(self, name), least=1)
         if self.cap is not None:
             require_whole("cap", self.cap, least=0)
+        require_whole("floor", self.floor, least=0)
+        if self.rate is not None or self.burst is not None:
+            if self.rate is None:
+                raise ValueError(f"A burst of {self.burst!r} needs a rate. Set rate as well.")
+            require_limit("a key", self.rate, self.burst)
         if self.backpressure is not None:
             object.__setattr__(self, "backpressure", Backpressure(self.backpressure))
 

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from weakref import ref
 
 if TYPE_CHECKING:
-    from fairlane.scheduler.buckets import Bucket
+    from fairlane.scheduler.token_bucket import Bucket
 
 TOKEN = 1_000_000_000
 HELD_MAX = 64
@@ -75,12 +75,24 @@ class Portion:
         self.held = self.tag = 0
         self.listed: int | None = None
 
-    def has_token(self, now_ms: int) -> bool:
+    def need(self, cost: int) -> int:
+        """Return how many tokens there must be for the kernel before an item of it may pass.
+
+        A queue has no more than its part of the burst for certain, so an item that costs more goes when that is full.
+        """
+        bucket = self.bucket
+        if not bucket.charges_cost:
+            return 1
+        return bucket.need(cost) if bucket.division is None else min(cost, bucket.division.part(self))
+
+    def has_token(self, now_ms: int, cost: int = 1) -> bool:
         """Return whether an item of the kernel may pass now."""
         bucket = self.bucket
         if not bucket.is_limited:
             return True
         bucket.refill(now_ms)
+        if bucket.charges_cost:
+            return self.ready() >= self.need(cost)
         division = bucket.division
         if division is None:
             return bucket.level >= TOKEN
@@ -92,19 +104,23 @@ class Portion:
         tokens = bucket.level // TOKEN
         return tokens if bucket.division is None else tokens - bucket.division.held + self.held
 
-    def take(self, count: int) -> None:
-        """Spend tokens. The caller has checked that they are there."""
+    def take(self, count: int, cost: int = 0) -> None:
+        """Spend the tokens of items that cost ``cost`` together. The caller has checked that they are there."""
         bucket = self.bucket
-        bucket.take(count)
-        if bucket.division is not None and bucket.is_limited and count:
-            bucket.division.take(self, count)
+        tokens = bucket.take(count, cost)
+        if bucket.division is not None and tokens:
+            bucket.division.take(self, tokens)
 
-    def token_at(self, now_ms: int) -> int | None:
-        """Return the first instant at which there may be a token for the kernel; None if there will never be one.
+    def token_at(self, now_ms: int, cost: int = 1) -> int | None:
+        """Return the first instant at which an item of the kernel may pass, as far as is known; None for never.
 
-        Of a divided throttle it is the instant of the next token, which may turn out to be dealt to another kernel.
+        Of a divided throttle it is the instant of the next tokens, which may turn out to be dealt to another kernel.
         """
-        return now_ms if self.has_token(now_ms) else self.bucket.next_token_at()
+        if self.has_token(now_ms, cost):
+            return now_ms
+        division = self.bucket.division
+        others = 0 if division is None else division.held - self.held
+        return self.bucket.reaches_at(self.need(cost) + others)
 
     def lane_filled(self, now_ms: int) -> None:
         """Record that a lane has got its first item."""
@@ -130,6 +146,8 @@ class Portion:
         if division is not None and self in division.members:
             division.reweigh(self, weight)
         self.weight = weight
+        if division is not None:
+            division.parts_changed()
 
     def share(self) -> float | None:
         """Return which part of the throttle the kernel gets; None while no other has items for it."""
@@ -173,7 +191,18 @@ class Division:
         self.weight += portion.weight
         portion.tag = max(portion.tag, self.clock)
         self._list(portion)
-        self.deal()
+        self._settle_parts()
+
+    def _settle_parts(self) -> None:
+        """Deal after parts have become smaller.
+
+        Members that hold more than their parts may keep it, as long as one token is enough for each of the others. An
+        item that costs more than that would wait for ever if they have no consumers, so all is dealt again.
+        """
+        if self._bucket.charges_cost:
+            self.restart()
+        else:
+            self.deal()
 
     def leave(self, portion: Portion) -> None:
         """Remove a member, and give what it holds to the others."""
@@ -207,6 +236,11 @@ class Division:
         if portion.listed is not None:
             self._list(portion)
 
+    def parts_changed(self) -> None:
+        """Deal by the weights that members have now."""
+        if self._bucket.charges_cost:
+            self.restart()
+
     def take(self, portion: Portion, count: int) -> None:
         """Record that a member has taken tokens: those dealt to it, then free ones."""
         portion.tag = max(portion.tag, self.clock - self._owed(portion))
@@ -215,6 +249,9 @@ class Division:
         self.held -= own
         if count > own:
             self._charge(portion, count - own)
+        if self._bucket.level // TOKEN < self.held:
+            self.restart()  # a costly item has taken what was dealt to others: what is earned goes to them first
+            return
         self._list(portion)
         self.deal()
 
@@ -253,9 +290,13 @@ class Division:
         self.deal()
 
     def _need(self, portion: Portion) -> int:
-        """Return how many more tokens a member can hold: its part of the burst, at least one."""
-        part = self._bucket.burst_steps // TOKEN * portion.weight // self.weight
-        return max(0, max(1, min(HELD_MAX, part)) - portion.held)
+        """Return how many more tokens a member can hold."""
+        return max(0, self.part(portion) - portion.held)
+
+    def part(self, portion: Portion) -> int:
+        """Return how many tokens wait for a member: its part of the burst, at least one."""
+        part = self._bucket.burst_steps // TOKEN * portion.weight // max(1, self.weight)
+        return max(1, min(HELD_MAX, part))
 
     def _deal_to(self, portion: Portion, count: int) -> int:
         portion.listed = None

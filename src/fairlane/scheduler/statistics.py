@@ -150,6 +150,10 @@ class KeyTally:
             self._max_ns = wait_ns
         self._steps[step] = self._steps.get(step, 0) + 1
 
+    def count_cost(self, cost: int) -> None:
+        """Add a cost that became known after the hand-out."""
+        self._cost += cost
+
     def snapshot(self) -> KeyCounts:
         """Return the current counts."""
         return KeyCounts(
@@ -188,6 +192,11 @@ class Tallies:
         step = step_of(wait_ns)
         self._total.count_dequeued(wait_ns, cost, step)
         self._of(key).count_dequeued(wait_ns, cost, step)
+
+    def count_cost(self, key: Key, cost: int) -> None:
+        """Add a cost of a key that became known after the hand-out."""
+        self._total.count_cost(cost)
+        self._of(key).count_cost(cost)
 
     def snapshot(self, waiting_max: int | None) -> Statistics:
         """Return the current counts of all keys."""

@@ -109,9 +109,11 @@ def _state(twins: tuple[KeyNode, ...], now_ms: int) -> KeyState:
 def _holder(lane: Lane, now_ms: int) -> tuple[float, str, int | None] | None:
     """Return the throttle that holds a lane back longest and when it has a token; None if the lane may go."""
     found = None
-    for portion in lane.portions:
-        if not portion.has_token(now_ms):
-            until_ms = portion.token_at(now_ms)
-            entry = (float("inf") if until_ms is None else float(until_ms), portion.bucket.name, until_ms)
+    cost = 1 if lane.head is None else lane.head.cost
+    named = [(portion.bucket.name, portion.token_at(now_ms, cost)) for portion in lane.portions]
+    named += [(rate.bucket.name, rate.bucket.token_at(now_ms)) for rate in lane.node.rates()]
+    for name, until_ms in named:
+        if until_ms != now_ms:
+            entry = (float("inf") if until_ms is None else float(until_ms), name, until_ms)
             found = entry if found is None else max(found, entry, key=lambda each: each[0])
     return found

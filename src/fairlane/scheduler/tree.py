@@ -31,6 +31,7 @@ behind, and uses the same entry again if it becomes ready before the entry comes
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ from fairlane.scheduler.timers import Timers
 if TYPE_CHECKING:
     from fairlane.scheduler.gates import Gate, WaitQueue
     from fairlane.scheduler.holdups import StopWatch
+    from fairlane.scheduler.key_limits import KeyRate
     from fairlane.scheduler.policy import Backpressure
 
 
@@ -81,6 +83,9 @@ class KeyNode(_Account):
         delayed: items under it that are not due yet.
         in_use: items handed out and not released, if the kernel counts them.
         capped: the stopwatch that runs while it is at its cap; None if it never was.
+        rate: its rate; None for none.
+        floor: how many of its items may be in use even if no more may be in all.
+        is_crowded: whether it waits for others to release items, because no more may be in use in all.
     """
 
     __slots__ = (
@@ -90,6 +95,8 @@ class KeyNode(_Account):
         "choices",
         "delayed",
         "extra",
+        "floor",
+        "is_crowded",
         "is_forgettable",
         "is_idle",
         "is_open",
@@ -100,6 +107,7 @@ class KeyNode(_Account):
         "key",
         "name",
         "parent",
+        "rate",
         "ring",
         "round",
         "slept_round",
@@ -120,12 +128,14 @@ class KeyNode(_Account):
         self.share = 1
         self.deficit = 0
         self.is_ready = self.is_simple = self.is_plain = self.is_open = self.is_paused = False
-        self.is_queued = self.is_resuming = self.is_forgettable = False
+        self.is_queued = self.is_resuming = self.is_forgettable = self.is_crowded = False
         self.is_idle = True
+        self.floor = 0
         self.turns = self.round = self.slept_round = self.wake_round = 0
         self.waiting = self.delayed = self.in_use = 0
         self.cap: int | None = None
         self.capped: StopWatch | None = None
+        self.rate: KeyRate | None = None
         self.waiting_max: int | None = None
         self.backpressure: Backpressure | None = None
         self.waits = _NO_WAITS
@@ -200,6 +210,13 @@ class KeyNode(_Account):
             self.waits = {}
         self.waits[gate] = queue
 
+    def outermost(self) -> KeyNode:
+        """Return the outermost key that it belongs to."""
+        node = self
+        while node.parent is not None and node.parent.parent is not None:
+            node = node.parent
+        return node
+
     def root(self) -> KeyNode:
         """Return the root of its tree."""
         node = self
@@ -208,8 +225,10 @@ class KeyNode(_Account):
         return node
 
     def is_blocked(self) -> bool:
-        """Return whether it is held back as a whole: paused or at its cap."""
-        return self.is_paused or (self.cap is not None and self.in_use >= self.cap)
+        """Return whether it is held back as a whole: paused, at its cap, crowded out, or shut by its rate."""
+        if self.is_paused or self.is_crowded or (self.cap is not None and self.in_use >= self.cap):
+            return True
+        return self.rate is not None and self.rate.shut_ms is not None
 
     def capped_ms(self, now_ms: int) -> int:
         """Return for how long it and the keys above it have been at their caps, added up."""
@@ -220,6 +239,18 @@ class KeyNode(_Account):
                 total_ms += node.capped.read(now_ms)
             node = node.parent
         return total_ms
+
+    def shut_ms(self, now_ms: int) -> int:
+        """Return for how long it and the keys above it have been shut, added up."""
+        return sum([rate.watch.read(now_ms) for rate in self.rates()])
+
+    def rates(self) -> Iterator[KeyRate]:
+        """Yield its rate and those of the keys above it."""
+        node: KeyNode | None = self
+        while node is not None:
+            if node.rate is not None:
+                yield node.rate
+            node = node.parent
 
     def can_serve(self) -> bool:
         """Return whether the node should be ready."""

@@ -131,10 +131,12 @@ def serve_next(
         leaf.parent.ring.end_turn(leaf, head.cost)  # the most common outcome of _means, without the call
         return True
     credit, count_max = _means(leaf, head.cost, count - len(out))
+    if keys.capacity.most is not None:
+        count_max = min(count_max, keys.capacity.allowance(leaf.outermost()))
     if not count_max:
         return True
     if leaf.extra is not None:
-        count_max = _limit_of_run(leaf, lane, count_max)
+        credit, count_max = _limit_of_run(leaf, lane, credit, count_max)
     served, spent = _hand_out(lane, out, count_max, credit)
     if keys.has_clocks:
         note_served(lane, out[len(out) - served :])
@@ -161,15 +163,22 @@ def _means(leaf: KeyNode, cost: int, count: int) -> tuple[int, int]:
         credit = min(credit, node.deficit)
         if node.cap is not None:
             count_max = min(count_max, node.cap - node.in_use)
+        if node.rate is not None:
+            count_max = min(count_max, node.rate.bucket.ready())
         node = parent
     return credit, count_max
 
 
-def _limit_of_run(leaf: KeyNode, lane: Lane, count_max: int) -> int:
-    """Return how many items the lane may give in one run."""
+def _limit_of_run(leaf: KeyNode, lane: Lane, credit: int, count_max: int) -> tuple[int, int]:
+    """Return how much the lane may spend and how many items it may give in one run."""
     if len(leaf.choices) > 1:
-        return 1  # the next item may be in another lane: choose again after each
-    return min([count_max, *(portion.ready() for portion in lane.portions if portion.bucket.is_limited)])
+        return credit, 1  # the next item may be in another lane: choose again after each
+    for portion in lane.portions:
+        if portion.bucket.charges_cost and portion.bucket.is_limited and lane.head is not None:
+            credit = min(credit, max(portion.ready(), lane.head.cost))  # the first may cost more than there is
+        elif portion.bucket.is_limited:
+            count_max = min(count_max, portion.ready())
+    return credit, count_max
 
 
 def _hand_out(lane: Lane, out: list[Item], count_max: int, credit: int) -> tuple[int, int]:
@@ -187,15 +196,18 @@ def _hand_out(lane: Lane, out: list[Item], count_max: int, credit: int) -> tuple
     else:
         head.previous = None
     for portion in lane.portions:
-        portion.take(served)
+        portion.take(served, spent)
     return served, spent
 
 
 def _charge(leaf: KeyNode, served: int, spent: int, keys: Keys, *, counts_use: bool) -> None:
+    keys.capacity.in_use += served
     node = leaf
     while (parent := node.parent) is not None:
         node.deficit -= spent
         node.waiting -= served
+        if node.rate is not None:
+            node.rate.bucket.take(served)
         if counts_use:
             keys.hand_out(node, served)
         node = parent

@@ -12,7 +12,16 @@ from functools import partial
 from typing import Final
 
 from fairlane import __version__
-from fairlane.assembly import AsyncBroker, BrokerConfig, SystemClock, group_url, open_board, open_group, open_hooks
+from fairlane.assembly import (
+    AsyncBroker,
+    BrokerConfig,
+    OwnerProcess,
+    SystemClock,
+    group_url,
+    open_board,
+    open_group,
+    open_hooks,
+)
 from fairlane.broker.steady_time import BrokerTime
 from fairlane.cluster.cluster_verbs import SPECIAL
 from fairlane.cluster.gateway import ClusterGateway
@@ -55,7 +64,13 @@ async def joined(settings: ServerSettings, address: str, watchdog: Watchdog) -> 
         version=__version__,
     )
     groups = Groups(node=name, clock_ms=BrokerTime(SystemClock()).advance)
-    node = Node(open_board(settings.store or ""), groups, opens=partial(_open_group, settings, watchdog), terms=terms)
+
+    async def opens(group: str, ended: frozenset[str]) -> AsyncBroker:
+        doubt = partial(node.is_in_doubt, node.process)
+        process = OwnerProcess(name=node.process, stuck_s=watchdog.stuck_s, is_in_doubt=doubt, ended=ended)
+        return await _open_group(settings, process, group)
+
+    node = Node(open_board(settings.store or ""), groups, opens=opens, terms=terms)
     try:
         await node.join()
         _log.info("Node %s joined the cluster.", name, extra={"node": name})
@@ -64,12 +79,12 @@ async def joined(settings: ServerSettings, address: str, watchdog: Watchdog) -> 
         await node.leave()
 
 
-async def _open_group(settings: ServerSettings, watchdog: Watchdog, group: str) -> AsyncBroker:
+async def _open_group(settings: ServerSettings, process: OwnerProcess, group: str) -> AsyncBroker:
     url = group_url(
         settings.store or "", group, owner=settings.node or "", heartbeat_timeout_ms=settings.heartbeat_timeout_ms
     )
     config = BrokerConfig(path=url, durability=settings.durability, settings=settings.broker, owns_process=True)
-    return await open_group(config, counts_from=first_number(group), stuck_s=watchdog.stuck_s)
+    return await open_group(config, counts_from=first_number(group), process=process)
 
 
 @asynccontextmanager
@@ -80,7 +95,8 @@ async def opened_gateway(node: Node, settings: ServerSettings) -> AsyncIterator[
     def config_value(key: str) -> str | None:
         return node.board.view.config.get(key)
 
-    keys = PartitionKeys(open_hooks(config_value), splits=lambda: node.board.view.splits, now_ms=node.groups.now_ms)
+    hooks = open_hooks(config_value, settings.broker)
+    keys = PartitionKeys(hooks, splits=lambda: node.board.view.splits, now_ms=node.groups.now_ms)
     gateway = ClusterGateway(node, peers, special=SPECIAL, spread=SPREAD, keys=keys)
     try:
         yield gateway

@@ -18,6 +18,7 @@ from fairlane.gateway.context import CallContext, with_context
 from fairlane.gateway.leases import leased_unless
 from fairlane.gateway.protocol import Answer, Gateway
 from fairlane.journal.records import AnyRecord
+from fairlane.server.access_log import AccessLog
 from fairlane.server.addresses import Network, block_of
 from fairlane.server.api_keys import ApiKeys
 from fairlane.server.connections import SCOPE_KEY, Connections, OpenConnection
@@ -94,6 +95,8 @@ class ServerContext:
         """Limits how often each address may fail to authenticate."""
         self.refusals = RefusalLog(self.limits.refusals_logged_per_second, now_ms=observed.now_ms)
         """Logs refused requests."""
+        self.access: AccessLog | None = None
+        """Logs all calls; None unless the operator wants that."""
         self.draining = asyncio.Event()
         """Set when the server shuts down: it takes no new work, and finishes work in progress."""
         self.closing = asyncio.Event()
@@ -110,6 +113,10 @@ class ServerContext:
             "revoke_key": self.api_keys.revoke,
         }
         observed.add_tap(self._on_commit)
+
+    def log_calls(self) -> None:
+        """Log all calls from now on."""
+        self.access = AccessLog(self.limits.calls_logged_per_second, now_ms=self.observed.now_ms)
 
     def _on_commit(self, records: Sequence[AnyRecord], now_ms: int) -> None:
         self.metrics.fold.note(records, now_ms)

@@ -13,7 +13,7 @@ from fairlane.model.bounds import excess
 from fairlane.server.suggestions import limit_of, suggestion
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Shape
-from fairlane.wire.frames import CONSUME, STOP, WITHDRAW, Consume, Stop, Withdraw
+from fairlane.wire.frames import CONSUME, STOP, WIDEN, WITHDRAW, Consume, Stop, Widen, Withdraw
 
 Answer: TypeAlias = msgspec.Struct
 T = TypeVar("T")
@@ -21,6 +21,7 @@ T = TypeVar("T")
 SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in VERBS.items()} | {
     CONSUME: Consume,
     STOP: Stop,
+    WIDEN: Widen,
     WITHDRAW: Withdraw,
 }
 """The request of each verb, those that exist only on the stream included."""

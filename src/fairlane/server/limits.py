@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from fairlane.errors import InvalidArgument, TooMuchUnread
+import msgspec
+
+from fairlane.errors import TooMuchUnread
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.verbs.verb import Request
 
+R = TypeVar("R", bound=Request[Any])
 _RETRY_AFTER_MS: Final = 1_000
 _MEBIBYTE: Final = 1024 * 1024
 _ENVELOPE_BYTES: Final = 8 * _MEBIBYTE
@@ -40,8 +43,11 @@ class CallLimits:
             and ten times as many at once. Further ones are refused as too many, and not logged.
         refusals_logged_per_second: refused requests of one address that are logged per second, and ten times as many at
             once. Others are counted and summed up.
+        calls_logged_per_second: with ``access_log``, calls of one address that are logged per second, and ten times as
+            many at once. Others are counted and summed up.
         idle_timeout_ms: how long a connection may be open between two requests.
-        wait_ms_max: how long a request over HTTP or gRPC may wait for messages or capacity.
+        wait_ms_max: how long a request over HTTP or gRPC waits for messages or capacity; a longer ``wait_ms`` is
+            shortened.
         requests_per_second: requests that one caller may make per second, counted by its API key, or by its address
             where authentication is disabled; an IPv6 address counts with its /64 network. None for no limit.
         requests_burst: requests that it may make at once; by default those of one second.
@@ -64,7 +70,8 @@ class CallLimits:
     idle_timeout_ms: int = 75_000
     auth_failures_per_second: int = 10
     refusals_logged_per_second: int = 10
-    wait_ms_max: int = 60_000
+    calls_logged_per_second: int = 1_000
+    wait_ms_max: int = 3_600_000
     requests_per_second: int | None = None
     requests_burst: int | None = None
 
@@ -86,12 +93,8 @@ class CallLimits:
             retry_after_ms=_RETRY_AFTER_MS,
         )
 
-    def check_wait(self, request: Request[Any]) -> None:
-        """Refuse a request that would hold an HTTP connection or gRPC call for too long.
-
-        Raises:
-            InvalidArgument: its ``wait_ms`` is greater than ``wait_ms_max``.
-        """
-        wait_ms: int = getattr(request, "wait_ms", 0)
-        if wait_ms > self.wait_ms_max:
-            raise InvalidArgument(f"wait_ms is at most {self.wait_ms_max}, not {wait_ms}.")
+    def shortened(self, request: R) -> R:
+        """Return a request over HTTP or gRPC whose ``wait_ms`` is at most ``wait_ms_max``."""
+        if getattr(request, "wait_ms", 0) <= self.wait_ms_max:
+            return request
+        return msgspec.structs.replace(request, wait_ms=self.wait_ms_max)

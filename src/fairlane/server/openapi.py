@@ -15,6 +15,7 @@ from fairlane.server.live import feed
 from fairlane.server.routes import journal, reports
 from fairlane.verbs.config import ConfigValues
 from fairlane.verbs.leases import Lease
+from fairlane.verbs.messages import EnqueueResults, Results
 from fairlane.verbs.queues import QueueList
 from fairlane.verbs.table import PATHS
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
@@ -49,7 +50,7 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
     "/v1/queues/{name}": ("get_queue", QueueView, (), "A queue with its keys.", _KINDS),
     "/v1/cluster": ("get_cluster", ClusterView, (), "Nodes, and groups of queues with their owners.", _KINDS),
     "/v1/config": (
-        "get_config",
+        "get_config_values",
         ConfigValues,
         ("prefix",),
         "Config values by the beginning of their keys.",
@@ -86,6 +87,7 @@ def description() -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for path, (name, asked, answered, right) in _POSTS.items():
         paths.setdefault(path, {})["post"] = _post(name, asked, ref_of[asked], ref_of[answered], right)
+    _add_items(paths)
     _add_raw(paths)
     for path, (name, asked, delivered, kind, told) in _STREAMS.items():
         schema = ref_of[delivered] if delivered is not None else {"type": "string"}
@@ -108,6 +110,16 @@ def description() -> dict[str, Any]:
         },
         "security": [{}, {"key": []}],
     }
+
+
+def _add_items(paths: dict[str, Any]) -> None:
+    """Describe the answers to requests whose items succeed or fail separately."""
+    for path, (_, _, answered, _) in _POSTS.items():
+        if answered in (EnqueueResults, Results):
+            responses = paths[path]["post"]["responses"]
+            done = "All items succeeded. If all were refused with the same status, that is the status."
+            responses["200"] = {**responses["200"], "description": done}
+            responses["207"] = {**responses["200"], "description": "The items have different results; see each."}
 
 
 def _add_raw(paths: dict[str, Any]) -> None:

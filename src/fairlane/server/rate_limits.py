@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fairlane.errors import RateLimited
-from fairlane.scheduler.buckets import Bucket
+from fairlane.scheduler.token_bucket import Bucket
 
 CALLERS_MAX: Final = 65_536
 """Callers that are remembered: those that called most recently."""

@@ -30,7 +30,8 @@ from fairlane.files import restrict, write_secret
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.local import LocalGateway
 from fairlane.gateway.protocol import Gateway
-from fairlane.logs import set_up_logs
+from fairlane.logs import set_up_json_log, set_up_logs
+from fairlane.server.access_log import LOGGER
 from fairlane.server.addresses import networks_of
 from fairlane.server.api_keys import ApiKeys
 from fairlane.server.cluster_node import hand_over, joined, opened_gateway, share_api_keys
@@ -64,6 +65,8 @@ def serve(settings: ServerSettings, *, echo: Callable[[str], None] | None = None
     check(settings)
     check_tls(settings)
     set_up_logs(settings.log_format, settings.log_level)
+    if settings.access_log:
+        set_up_json_log(LOGGER)
     os.umask(0o077)  # for RocksDB's files, too: messages and keys are for the owner of the process alone
     _protect_secrets(settings)
     _keep_memory()
@@ -198,7 +201,7 @@ async def _server_context(
     await keys.load()
     if keys.is_required and not len(keys):
         await _create_first_key(keys, settings, echo)
-    return ServerContext(
+    context = ServerContext(
         gateway,
         api_keys=keys,
         limits=settings.limits,
@@ -209,6 +212,9 @@ async def _server_context(
         metrics_keys_max=settings.metrics_keys_max,
         watchdog=watchdog,
     )
+    if settings.access_log:
+        context.log_calls()
+    return context
 
 
 def _hosts_of(settings: ServerSettings) -> frozenset[str] | None:

@@ -42,7 +42,7 @@ class ServerSettings:
         port: the port to listen on; 0 for any free port.
         grpc_port: the port for gRPC, at the same address; 0 for any free port, None for no gRPC.
         data: the data directory; ``:memory:`` keeps everything in memory, for trials.
-        store: the URL of a store, ``postgresql://`` or ``s3://``, to use instead of the data directory.
+        store: the URL of a store, ``postgresql://``, ``s3://`` or ``az://``, to use instead of the data directory.
         node: the name of this node in a cluster that shares the store; None for a single server.
         advertise: the URL at which clients and other nodes reach this node, such as ``https://a.example:7420``; the
             address it listens on by default.
@@ -60,6 +60,7 @@ class ServerSettings:
         tls_client_ca: a PEM file with certificate authorities; if set, every client must present a certificate.
         log_format: ``text`` or ``json`` lines.
         log_level: the lowest level that is logged.
+        access_log: log every call as a line of JSON on standard error.
         grace_ms: how long a shutdown waits for messages in flight to be settled.
         otlp_endpoint: the OTLP endpoint that spans are exported to, such as ``http://localhost:4318``; the value of
             ``OTEL_EXPORTER_OTLP_ENDPOINT`` by default. None disables tracing.
@@ -87,6 +88,7 @@ class ServerSettings:
     tls_client_ca: str | None = None
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    access_log: bool = False
     grace_ms: int = 10_000
     otlp_endpoint: str | None = None
     reports: str | None = None
@@ -116,7 +118,7 @@ class ServerSettings:
         return self.tls_certificate is not None
 
 
-_SECTIONS: Final = {"broker": BrokerSettings, "limits": CallLimits}
+_SECTIONS: Final[dict[str, type[BrokerSettings] | type[CallLimits]]] = {"broker": BrokerSettings, "limits": CallLimits}
 
 
 def _kinds() -> dict[str, tuple[str | None, Any]]:
@@ -133,6 +135,13 @@ def _kinds() -> dict[str, tuple[str | None, Any]]:
 
 NAMES: Final = _kinds()
 """Every setting by name: its section (None for the server itself) and its type."""
+_LUA: Final = {
+    "lua.default_timeout_ms": "hook_timeout_ms",
+    "lua.default_memory_limit_bytes": "hook_memory_bytes_max",
+    "lua.circuit_breaker_threshold": "hook_breaker_threshold",
+    "lua.circuit_breaker_cooldown_ms": "hook_breaker_cooldown_ms",
+}
+"""Fila's names for the limits of scripts, which files have below ``[lua]``, and our names."""
 
 
 def load(file_text: str | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> ServerSettings:
@@ -150,11 +159,12 @@ def load(file_text: str | None, environ: Mapping[str, str], flags: Mapping[str, 
         variable = ENVIRONMENT_PREFIX + name.upper()
         if variable in environ:
             values[name] = _of_text(name, environ[variable], variable)
-    for name, value in flags.items():
+    for given, value in flags.items():
         if value is not None:
-            flag = "--" + name.replace("_", "-")
+            flag = "--" + given.replace("_", "-")
+            name = _LUA.get(given, given)
             if name not in NAMES:
-                raise InvalidArgument(f"Unknown setting {flag}.{did_you_mean(name, NAMES)}")
+                raise InvalidArgument(f"Unknown setting {flag}.{did_you_mean(name, (*NAMES, *_LUA))}")
             values[name] = _of_text(name, value, flag) if isinstance(value, str) else _checked(name, value, flag)
     return _built(values, environ)
 
@@ -164,10 +174,28 @@ def _of_file(text: str | None) -> dict[str, object]:
         values = tomllib.loads(text or "")
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"The settings file is not valid TOML: {error}.") from error
+    values = _with_lua(values)
     for name in values:
         if name not in NAMES:
             raise InvalidArgument(f"Unknown setting {name!r} in the settings file.{did_you_mean(name, NAMES)}")
     return values
+
+
+def _with_lua(values: dict[str, object]) -> dict[str, object]:
+    """Return the values of a file with those below ``[lua]`` under our names."""
+    given = values.get("lua")
+    if not isinstance(given, dict):
+        return values
+    rest = {name: value for name, value in values.items() if name != "lua"}
+    for name, value in given.items():
+        own = _LUA.get(f"lua.{name}")
+        if own is None:
+            question = did_you_mean(f"lua.{name}", _LUA)
+            raise InvalidArgument(f"Unknown setting 'lua.{name}' in the settings file.{question}")
+        if own in rest:
+            raise InvalidArgument(f"The settings file has both lua.{name} and {own}; remove one.")
+        rest[own] = value
+    return rest
 
 
 def _of_text(name: str, text: str, source: str) -> object:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
-from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.adapters.memory.store import MemoryStore
+from fairlane.assembly import open_hooks
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.engine.housekeeping import CARRY_FLOOR
 from fairlane.broker.handlers import submission_of
 from fairlane.broker.requests import Attach, AttachedConsumer, Submission
 from fairlane.broker.settings import Settings
 from fairlane.core.commands import Command
-from fairlane.model.config_scope import read_for_hook
 from fairlane.model.message import Delivery
 from fairlane.ports.disk import Disk
 from fairlane.ports.entropy import Entropy
@@ -79,7 +77,7 @@ class SteppedBroker(AllVerbs[Delivery]):
     ) -> None:
         self.clock = clock if clock is not None else FakeClock()
         self.store = store if store is not None else MemoryStore()
-        self._hooks = hooks if hooks is not None else LuaHooks(partial(read_for_hook, self._config_value))
+        self._hooks = hooks if hooks is not None else open_hooks(self._config_value, settings)
         self._entropy = entropy if entropy is not None else SeededEntropy()
         self._disk = disk
         self._settings = settings
@@ -142,11 +140,11 @@ class SteppedBroker(AllVerbs[Delivery]):
         return deliveries
 
     def attach(
-        self, queue: str, *, credit: int = 32, owner: str | None = None
+        self, queue: str, *, credit: int = 32, owner: str | None = None, handlers: int | None = None
     ) -> tuple[AttachedConsumer, list[Delivery]]:
         """Attach a streaming consumer, and return it with the list that its deliveries are appended to."""
         got: list[Delivery] = []
-        consumer = AttachedConsumer(queue=queue, credit=credit, deliver=got.extend, owner=owner)
+        consumer = AttachedConsumer(queue=queue, credit=credit, deliver=got.extend, owner=owner, handlers=handlers)
         self.wait(self.submit(lambda reply: Attach(consumer, reply)))
         return consumer, got
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -12,6 +12,12 @@ from fairlane.verbs.verb import Done, Request, Shape, Verb
 
 PRIVATE_PREFIX: Final = "auth:"
 """Config keys that begin with it belong to the server: no verb shows or sets them, and no hook sees them."""
+
+Charge: TypeAlias = Literal["message", "cost"]
+"""What a throttle takes of a message: one token, or as many as the message costs."""
+BY_MESSAGE: Final = "message"
+BY_COST: Final = "cost"
+CHARGES: Final = (BY_MESSAGE, BY_COST)
 
 
 @Verb(name="set_config", path="config/set", right="admin", about="every", repeat="always", command="config set")
@@ -68,6 +74,19 @@ class ListConfig(Request[ConfigValues], frozen=True, kw_only=True):
     """
 
     prefix: str = ""
+
+
+class ConfigValue(Shape, frozen=True, kw_only=True):
+    """A config value; null if it is not set."""
+
+    value: str | None = None
+
+
+@Verb(name="get_config", path="config/get", right="admin", about="every", repeat="always", command="config get")
+class GetConfig(Request[ConfigValue], frozen=True, kw_only=True):
+    """Return one config value."""
+
+    key: str
 
 
 class ThrottleList(Shape, frozen=True, kw_only=True):

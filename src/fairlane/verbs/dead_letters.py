@@ -1,4 +1,4 @@
-"""Verbs about redrives: move dead letters back to the queue they came from."""
+"""Verbs about redrives: move dead letters back to the queues they came from, or to another."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairlane.verbs.verb import Request, Shape, Verb
 
 @Verb(name="redrive", path="queues/redrive", right="admin", spread="own", command="redrive")
 class Redrive(Request[RedriveView], frozen=True, kw_only=True):
-    """Start moving dead letters back to their queue.
+    """Start moving dead letters back to their queues, or to another.
 
     Attributes:
         queue: the dead-letter queue.
@@ -16,6 +16,7 @@ class Redrive(Request[RedriveView], frozen=True, kw_only=True):
         count: the most messages to move.
         rate: messages per second, at most.
         is_dry_run: only count the matching dead letters.
+        target: the queue to move them to; each to the queue it came from by default.
     """
 
     queue: str
@@ -23,6 +24,7 @@ class Redrive(Request[RedriveView], frozen=True, kw_only=True):
     count: int | None = None
     rate: float | None = None
     is_dry_run: bool = False
+    target: str | None = None
 
 
 @Verb(name="redrive_view", path="queues/redrive/view", right="admin", about="every", repeat="always")

@@ -28,6 +28,7 @@ class LeasedMessages(Shape, frozen=True, kw_only=True):
     spread="any",
     is_followed=True,
     is_new_work=True,
+    may_create=True,
     service="Broker",
     command="lease",
 )
@@ -37,9 +38,11 @@ class Lease(Request[LeasedMessages], frozen=True, kw_only=True):
     Attributes:
         count: the most messages to lease.
         wait_ms: how long to wait for the first message.
-        visibility_ms: how long the leases last; the queue's visibility timeout by default.
+        visibility_ms: how long the leases last; the visibility timeout of the message or the queue by default.
         owner: the name of the consumer, for operators.
         with_state: whether to include the workflow state of each message.
+        handlers: how many of the messages can start at once, which limits those with a deadline or a throttle or of a
+            key with a cap; null for all.
     """
 
     queue: str
@@ -48,6 +51,7 @@ class Lease(Request[LeasedMessages], frozen=True, kw_only=True):
     visibility_ms: int | None = None
     owner: str | None = None
     with_state: bool = False
+    handlers: int | None = None
 
 
 @Verb(name="ack", path="queue/ack", right="consume", spread="by_id", is_followed=True, service="Broker", command="ack")
@@ -59,14 +63,22 @@ class Ack(Request[Results], frozen=True, kw_only=True):
 
 
 class ForwardedIds(Shape, frozen=True, kw_only=True):
-    """The ids of the messages that were enqueued, in order."""
+    """The ids of the messages that were enqueued, in order.
+
+    Attributes:
+        correlation_id: the correlation id of the acknowledged message, unless that is its own id.
+    """
 
     ids: list[str]
+    correlation_id: str | None = None
 
 
 @Verb(name="forward", path="queue/forward", right="consume", is_new_work=True, service="Broker")
 class Forward(Request[ForwardedIds], frozen=True, kw_only=True):
     """Acknowledge a leased message and enqueue others, in one commit or not at all.
+
+    The others inherit the correlation id, the fairness key and the trace of the acknowledged message, each unless they
+    have their own.
 
     Attributes:
         messages: the messages to enqueue, by queue.
@@ -110,7 +122,7 @@ class Extend(Request[Results], frozen=True, kw_only=True):
     """Renew leases. Each one succeeds or fails separately.
 
     Attributes:
-        visibility_ms: how long the leases last from now; the queue's visibility timeout by default.
+        visibility_ms: how long the leases last from now; the visibility timeout of the message or the queue by default.
     """
 
     queue: str
@@ -119,9 +131,14 @@ class Extend(Request[Results], frozen=True, kw_only=True):
 
 
 class Etag(Shape, frozen=True, kw_only=True):
-    """The version of the workflow state after the write; null if the state was removed."""
+    """The version of the workflow state after the write; null if the state was removed.
+
+    Attributes:
+        correlation_id: the correlation id of the message, unless that is its own id.
+    """
 
     etag: str | None = None
+    correlation_id: str | None = None
 
 
 @Verb(name="set_state", path="queue/state/put", right="consume", spread="by_id", service="Broker", command="state put")

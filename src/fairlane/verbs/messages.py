@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from fairlane.model.bounds import Batch
-from fairlane.model.message import MessageView, NewMessage
+from msgspec.structs import replace
+
+from fairlane.errors import InvalidArgument
+from fairlane.model.bounds import Batch, Numbers
+from fairlane.model.message import Became, MessageView, NewMessage
 from fairlane.model.views import DeadLetterFilter, Explained
 from fairlane.verbs.errors import ErrorBody
 from fairlane.verbs.verb import Request, Shape, Verb
@@ -15,9 +19,15 @@ ENQUEUE_WAIT_MS: Final = 30_000
 
 
 class EnqueueResult(Shape, frozen=True, kw_only=True):
-    """The result for one message: an id or an error."""
+    """The result for one message: an id or an error.
+
+    Attributes:
+        correlation_id: the correlation id of the message; its own id if it was given none. It is missing for a message
+            that repeats one by its dedup id if that one has left the queue.
+    """
 
     id: str | None = None
+    correlation_id: str | None = None
     error: ErrorBody | None = None
 
 
@@ -35,19 +45,52 @@ class EnqueueResults(Shape, frozen=True, kw_only=True):
     spread="by_key",
     is_followed=True,
     is_new_work=True,
+    may_create=True,
     service="Broker",
     command="enqueue",
 )
 class Enqueue(Request[EnqueueResults], frozen=True, kw_only=True):
     """Enqueue messages. Each one succeeds or fails separately.
 
+    A producer that numbers its messages may repeat an enqueue whose answer was lost: a message that has been enqueued
+    before, within the queue's ``dedup_window_ms``, is answered with the id of the first time.
+
     Attributes:
         wait_ms: how long to wait for capacity where the queue's policy is to wait; 30 seconds by default.
+        producer: a random name of the program that numbers these messages, new for each start.
+        numbers: the number of each message among those of its producer, ascending; only that of the first, if the
+            others follow it.
     """
 
     queue: str
     messages: Batch[NewMessage]
     wait_ms: int = ENQUEUE_WAIT_MS
+    producer: str | None = None
+    numbers: Numbers = ()
+
+    def numbers_of(self, rows: Sequence[int]) -> list[int]:
+        """Return the numbers of some messages, in the order of the request.
+
+        Raises InvalidArgument if the request has neither one number for each message nor only the first.
+        """
+        numbers, count = self.numbers, len(self.messages)
+        if len(numbers) == count:
+            return [numbers[row] for row in rows]
+        if len(numbers) != 1:
+            cause = f"The enqueue has {len(numbers)} numbers for {count} messages."
+            raise InvalidArgument(f"{cause} Give one for each message, or only that of the first.")
+        return [numbers[0] + row for row in rows]
+
+    def number_runs(self) -> list[tuple[int, int]]:
+        """Return the numbers as runs that follow each other: the first of each, and how many."""
+        if len(self.numbers) < len(self.messages):
+            return [(first, len(self.messages)) for first in self.numbers]
+        return [(number, 1) for number in self.numbers]
+
+    def of_rows(self, rows: Sequence[int]) -> Enqueue:
+        """Return an enqueue of some messages, which keep their numbers."""
+        numbers = () if self.producer is None else tuple(self.numbers_of(rows))
+        return replace(self, messages=[self.messages[row] for row in rows], numbers=numbers)
 
 
 class Result(Shape, frozen=True, kw_only=True):
@@ -55,10 +98,14 @@ class Result(Shape, frozen=True, kw_only=True):
 
     Attributes:
         expires_ms: for an extended lease, the instant at which it ends.
+        became: for a returned message, what became of it: ``waiting``, ``delayed``, ``dead`` or ``expired``.
+        correlation_id: the correlation id of the message, unless that is its own id.
     """
 
     error: ErrorBody | None = None
     expires_ms: int | None = None
+    became: Became | None = None
+    correlation_id: str | None = None
 
 
 class Results(Shape, frozen=True, kw_only=True):
@@ -121,10 +168,15 @@ class Explain(Request[Explained], frozen=True, kw_only=True):
 
 
 class WorkflowState(Shape, frozen=True, kw_only=True):
-    """Workflow state and its version; both are null if the message has none."""
+    """Workflow state and its version; both are null if the message has none.
+
+    Attributes:
+        correlation_id: the correlation id of the message, unless that is its own id.
+    """
 
     state: bytes | None = None
     etag: str | None = None
+    correlation_id: str | None = None
 
 
 @Verb(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from fairlane.model.bounds import PolicyChanges, RequestKey
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.views import QueueView
@@ -13,11 +15,40 @@ class CreateQueue(Request[Done], frozen=True, kw_only=True):
     """Create a queue and its dead-letter queue.
 
     Attributes:
+        policy: the fields of its policy, by name; the others have their defaults.
         group: in a cluster, the group that the queue joins; the cluster chooses one by default.
     """
 
     queue: str
-    policy: QueuePolicy = QueuePolicy()
+    policy: PolicyChanges = msgspec.field(default_factory=dict)
+    group: str | None = None
+
+
+class EnsuredQueue(Shape, frozen=True, kw_only=True):
+    """A queue that exists now.
+
+    Attributes:
+        is_created: whether the request created it.
+        policy: its policy. A queue that existed before keeps the policy that it had.
+        differing: the names of the requested policy fields that have another value in a queue that existed before.
+    """
+
+    is_created: bool
+    policy: QueuePolicy
+    differing: list[str] = msgspec.field(default_factory=list)
+
+
+@Verb(name="ensure_queue", path="queues/ensure", right="admin", repeat="always", spread="own", command="queue ensure")
+class EnsureQueue(Request[EnsuredQueue], frozen=True, kw_only=True):
+    """Create a queue if it does not exist. A queue that exists is not changed.
+
+    Attributes:
+        policy: the fields of its policy, by name; the others have their defaults.
+        group: in a cluster, the group that a new queue joins; the cluster chooses one by default.
+    """
+
+    queue: str
+    policy: PolicyChanges = msgspec.field(default_factory=dict)
     group: str | None = None
 
 
@@ -72,9 +103,15 @@ class MessageCount(Shape, frozen=True, kw_only=True):
 
 @Verb(name="purge", path="queues/purge", right="admin", spread="all", command="queue purge")
 class PurgeQueue(Request[MessageCount], frozen=True, kw_only=True):
-    """Delete all messages of a queue that are not leased."""
+    """Delete all messages of a queue.
+
+    Attributes:
+        queue: the queue.
+        with_leased: whether to delete leased messages, too. Their leases become stale.
+    """
 
     queue: str
+    with_leased: bool = False
 
 
 class QueueList(Shape, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ Repeat = Literal["never", "deduplicated", "always"]
 """Whether a client may send a request again when it does not know what came of it.
 
 ``always`` holds for reads, and for verbs whose second call has the same result as the first. ``deduplicated`` holds if
-every message of the request has a dedup id.
+every message of the request has a dedup id, or its producer has numbered them.
 """
 Spread = Literal["by_key", "by_id", "any", "in_order", "all", "own"]
 """How a request for a split queue reaches its partitions.
@@ -78,6 +78,7 @@ class Verb:
         spread: how it reaches the partitions of a split queue; None if it cannot be asked of the whole queue.
         is_followed: whether clients ask the partitions themselves once they know how the queue is split.
         is_new_work: whether a server that shuts down refuses it.
+        may_create: whether it creates a queue that does not exist where a template says so.
         is_look: whether it is cheap to ask but may have a large answer, so that few run at once on a connection.
         is_secret: whether the answer holds a secret that must not be cached.
         service: the gRPC service that has its method.
@@ -95,6 +96,7 @@ class Verb:
     spread: Spread | None = None
     is_followed: bool = False
     is_new_work: bool = False
+    may_create: bool = False
     is_look: bool = False
     is_secret: bool = False
     service: Service = "Admin"

@@ -18,12 +18,13 @@ _CODES: Final = (
     (404, _NOT_FOUND, ("claim_not_found", "sink_not_found", "redrive_not_found", "node_not_found", "route_not_found")),
     (409, _EXISTS, ("queue_exists",)),
     (409, _ABORTED, ("lease_mismatch", "state_mismatch", "consumer_fenced", "stage_mismatch", "journal_mismatch")),
-    (409, _PRECONDITION, ("not_pending", "queues_apart", "queue_split")),
+    (409, _PRECONDITION, ("repeat_too_late", "not_pending", "queues_apart", "queue_split")),
     (410, _OUT_OF_RANGE, ("journal_trimmed",)),
     (413, _INVALID, ("payload_too_large", "request_too_large")),
     (421, _PRECONDITION, ("queue_elsewhere",)),
-    (429, _EXHAUSTED, ("key_full", "too_many_waiters", "too_many_connections", "rate_limited", "too_much_unread")),
-    (503, _EXHAUSTED, ("queue_full", "global_full", "store_full")),
+    (429, _EXHAUSTED, ("key_full", "queue_full", "global_full", "too_many_waiters", "too_many_connections")),
+    (429, _EXHAUSTED, ("rate_limited", "too_much_unread")),
+    (503, _EXHAUSTED, ("store_full",)),
     (503, _UNAVAILABLE, ("queue_moving", "node_insecure", "closed", "disconnected")),
     (503, _UNAVAILABLE, ("store_failed", "store_locked", "store_fenced", "store_corrupt", "store_damaged")),
     (503, _UNAVAILABLE, ("wait_timed_out", "deadline_passed", "dropped")),
@@ -44,7 +45,19 @@ def grpc_status(code: str) -> int:
     return GRPC_STATUS.get(code, _UNAVAILABLE)
 
 
-class ErrorAnswer(msgspec.Struct, frozen=True):
-    """The body of an HTTP answer that refuses the whole request."""
+class RefusedItem(msgspec.Struct, frozen=True):
+    """The result for one item of a request whose items were all refused."""
 
     error: ErrorBody
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of an HTTP answer that refuses the whole request.
+
+    Attributes:
+        error: the error, or the first one where each item was refused for itself.
+        results: the result for each item then, in order.
+    """
+
+    error: ErrorBody
+    results: list[RefusedItem] = []

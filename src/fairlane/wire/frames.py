@@ -17,25 +17,32 @@ import msgspec
 
 from fairlane.model.bounds import Calls, Ids
 from fairlane.model.message import Delivery
+from fairlane.model.trace import TraceContext
 from fairlane.verbs.errors import ErrorBody
 from fairlane.verbs.verb import Shape
-from fairlane.wire.trace import TraceContext
 
 VERSION = 1
 SUBPROTOCOL = "fairlane.v1"
 """The subprotocol of the WebSocket at ``/v1/stream``."""
-CONSUME, STOP, WITHDRAW = "consume", "stop", "withdraw"
+CONSUME, STOP, WIDEN, WITHDRAW = "consume", "stop", "widen", "withdraw"
 """The verbs that exist only on the stream."""
 
 
 class Consume(Shape, frozen=True, kw_only=True):
-    """Open a channel of deliveries."""
+    """Open a channel of deliveries.
+
+    Attributes:
+        credit: how many messages may be in flight.
+        handlers: how many messages the consumer processes at the same time. Messages with a deadline or a throttle, or
+            of a key with a cap, are delivered only while fewer are in flight. None for as many as the credit.
+    """
 
     queue: str
     credit: int = 32
     visibility_ms: int | None = None
     owner: str | None = None
     with_state: bool = False
+    handlers: int | None = None
 
 
 class Stop(Shape, frozen=True, kw_only=True):
@@ -49,6 +56,13 @@ class Stop(Shape, frozen=True, kw_only=True):
     channel: int
     unseen: Ids = ()
     received: int | None = None
+
+
+class Widen(Shape, frozen=True, kw_only=True):
+    """Change how many messages the consumer of a channel processes at the same time; see ``Consume``."""
+
+    channel: int
+    handlers: int
 
 
 class Withdraw(Shape, frozen=True, kw_only=True):

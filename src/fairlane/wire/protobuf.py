@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 _KEYS: Final = frozenset(("fairness_key", "fairness_key_from", "key"))
 _KEY: Final = "fairlane.v1.Key"
 _GRANT: Final = "fairlane.v1.Grant"
-_FAILED_ATTEMPT: Final = "fairlane.v1.FailedAttempt"
-"""An array in all other encodings, so the order of its fields matters."""
 
 # -------------------------------------------------------------------------------------------------------------- reading
 
@@ -67,7 +65,7 @@ def _told_message(message: Message) -> Any:  # noqa: ANN401 - depends on the mes
     fields = told(message)
     if name == _GRANT:
         fields["keys"] = fields["keys"] or None  # without patterns any fairness key matches
-    return tuple(fields.values()) if name == _FAILED_ATTEMPT else fields
+    return fields
 
 
 # -------------------------------------------------------------------------------------------------------------- writing

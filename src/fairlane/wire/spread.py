@@ -61,7 +61,7 @@ def enqueue_pieces(request: Enqueue, places: Sequence[int]) -> list[Piece]:
         request: the whole request.
         places: the partition of each message.
     """
-    return _pieces(request, "messages", places)
+    return _pieces(request, places)
 
 
 def places_by_message(request: Enqueue, partitions: int) -> list[int]:
@@ -79,23 +79,19 @@ def places_by_message(request: Enqueue, partitions: int) -> list[int]:
 
 def settling_pieces(request: Settling) -> list[Piece]:
     """Return an ack, nack or extend by partition, which the ids of messages tell."""
-    return _pieces(request, "receipts", [partition_of_id(receipt.id) for receipt in request.receipts])
+    return _pieces(request, [partition_of_id(receipt.id) for receipt in request.receipts])
 
 
 def cancel_pieces(request: Cancel) -> list[Piece]:
     """Return a cancel by partition, which the ids of messages tell."""
-    return _pieces(request, "ids", map(partition_of_id, request.ids))
+    return _pieces(request, map(partition_of_id, request.ids))
 
 
-def _pieces(request: ItemRequest, field: str, places: Iterable[int]) -> list[Piece]:
-    items = getattr(request, field)
+def _pieces(request: ItemRequest, places: Iterable[int]) -> list[Piece]:
     rows: dict[int, list[int]] = {}
     for row, at in enumerate(places):
         rows.setdefault(at, []).append(row)
-    return [
-        Piece(at, msgspec.structs.replace(for_partition(request, at), **{field: [items[row] for row in some]}), some)
-        for at, some in sorted(rows.items())
-    ]
+    return [Piece(at, of_rows(for_partition(request, at), some), some) for at, some in sorted(rows.items())]
 
 
 def for_partition(request: T, at: int) -> T:
@@ -103,9 +99,11 @@ def for_partition(request: T, at: int) -> T:
     return msgspec.structs.replace(request, queue=partition_name(request.queue, at))  # type: ignore[type-var, attr-defined]  # all have one
 
 
-def of_rows(request: ItemRequest, rows: Iterable[int]) -> ItemRequest:
+def of_rows(request: ItemRequest, rows: Sequence[int]) -> ItemRequest:
     """Return a request for some of its items."""
-    field = "messages" if isinstance(request, Enqueue) else "ids" if isinstance(request, Cancel) else "receipts"
+    if isinstance(request, Enqueue):
+        return request.of_rows(rows)
+    field = "ids" if isinstance(request, Cancel) else "receipts"
     items = getattr(request, field)
     return msgspec.structs.replace(request, **{field: [items[row] for row in rows]})
 

@@ -59,7 +59,7 @@ class Consumer:
     ) -> None:
         self._client = client
         self._policy = policy
-        self._owner = policy.owner or default_owner()
+        self._owner = policy.owner or default_owner(handler)
         self._restarts = restarts
         self._on_error = on_error
         self.counters = Counters()
@@ -124,8 +124,8 @@ class Consumer:
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         """Accept leased messages; see ``Sink``."""
-        kind, client, due_s = self._kind, self._client, self._keeper.due_s()
-        messages = [kind(delivery, client, due_s) for delivery in deliveries]
+        kind, client, now_s, due_s = self._kind, self._client, self._loop.time(), self._keeper.due_s()
+        messages = [kind(delivery, client, now_s=now_s, due_s=due_s) for delivery in deliveries]
         self._keeper.add(messages)
         self._runners.offer(messages)
         self._waits_s = self._restarts.waits_s()
@@ -183,6 +183,7 @@ class Consumer:
             visibility_ms=self._policy.visibility_ms,
             owner=self._owner,
             with_state=self._policy.with_state,
+            handlers=self._policy.concurrency,
         )
         self._channel = await self._client.transport.open(request, self)
         _log.info("Consuming queue %s.", self._policy.queue, extra={"queue": self._policy.queue})

@@ -33,13 +33,16 @@ class WorkMessage(MessageFields):
             The handler's result has no effect then. An async handler is cancelled, too.
     """
 
-    __slots__ = ("_event", "_writer", "due_s", "interruption", "is_lost", "phase", "runner")
+    __slots__ = ("_event", "_writer", "due_s", "interruption", "is_lost", "phase", "runner", "start_by_s")
 
-    def __init__(self, delivery: Delivery, writer: StateWriter, due_s: float) -> None:
+    def __init__(self, delivery: Delivery, writer: StateWriter, *, now_s: float, due_s: float) -> None:
         super().__init__(delivery)
         self._writer = writer
         self._event: threading.Event | None = None
         self.due_s = due_s
+        left_ms = delivery.time_left_ms
+        # Counted from the receipt, on the clock of the event loop: the broker's clock may differ.
+        self.start_by_s = None if left_ms is None else now_s + left_ms / 1000
         self.is_lost = False
         self.interruption: Interruption | None = None
         self.phase = WAITING
@@ -81,8 +84,8 @@ class ThreadMessage(WorkMessage):
 
     __slots__ = ("_loop",)
 
-    def __init__(self, delivery: Delivery, writer: StateWriter, due_s: float) -> None:
-        super().__init__(delivery, writer, due_s)
+    def __init__(self, delivery: Delivery, writer: StateWriter, *, now_s: float, due_s: float) -> None:
+        super().__init__(delivery, writer, now_s=now_s, due_s=due_s)
         self._loop = asyncio.get_running_loop()
 
     def set_state(self, state: bytes | None) -> str | None:  # type: ignore[override] # sync, for threads

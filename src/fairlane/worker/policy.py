@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import random
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, Final, TypeAlias
 
 from fairlane.errors import InvalidArgument
@@ -20,7 +20,7 @@ AsyncHandle: TypeAlias = Callable[[WorkMessage], Awaitable[Answer]]
 Handler: TypeAlias = Callable[[Any], Awaitable[Answer]] | Callable[[Any], Answer]
 Middleware: TypeAlias = Callable[[WorkMessage, AsyncHandle], Awaitable[Answer]]
 Errors: TypeAlias = tuple[type[BaseException], ...]
-_HOST_LENGTH: Final = 64
+_NAME_LENGTH: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,8 @@ class HandlerPolicy:
 
     Attributes:
         queue: the queue to consume.
-        concurrency: how many messages are handled at the same time.
+        concurrency: how many messages are handled at the same time; those with a deadline or a throttle, or of a key
+            with a cap, are held only up to this number.
         credit: how many messages are held at the same time, including those that wait for a free handler or for the
             answer to their acknowledgement. More speeds up short handlers; less leaves more for other workers.
         visibility_ms: how long a lease lasts; the worker extends it after each third.
@@ -39,7 +40,7 @@ class HandlerPolicy:
         retry_on: exceptions that are retried; all others make a dead letter.
         dead_letter_on: exceptions that make a dead letter, even if they are in ``retry_on``.
         with_state: whether to fetch the workflow state with each message.
-        owner: the name of the consumer, for operators and for what-if; None for one made of host and process.
+        owner: the name of the consumer, for operators and for what-if; None for ``host:process:handler``.
     """
 
     queue: str
@@ -78,12 +79,18 @@ class HandlerPolicy:
         return Retry(error=text)
 
 
-_numbers = count(1)
+_named: Counter[str] = Counter()
 
 
-def default_owner() -> str:
-    """Return a new name for a consumer of this process, so that a journal tells its consumers apart."""
-    return f"{socket.gethostname()[:_HOST_LENGTH]}-{os.getpid()}-{next(_numbers)}"
+def default_owner(handler: object) -> str:
+    """Return a new name for a consumer of this process: ``host:process:handler``, from the second one on with a number.
+
+    So operators see which worker holds a message, and the journal tells consumers apart.
+    """
+    name = getattr(handler, "__name__", type(handler).__name__)[:_NAME_LENGTH]
+    _named[name] += 1
+    number = f"-{_named[name]}" if _named[name] > 1 else ""
+    return f"{socket.gethostname()[:_NAME_LENGTH]}:{os.getpid()}:{name}{number}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

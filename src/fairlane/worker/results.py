@@ -33,7 +33,10 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class ForwardTo:
-    """Acknowledge the message and enqueue others, by queue, in the same commit: all of it or nothing."""
+    """Acknowledge the message and enqueue others, by queue, in the same commit: all of it or nothing.
+
+    The others inherit its correlation id, fairness key and trace unless they have their own.
+    """
 
     messages: Mapping[str, Sequence[NewMessage]]
     cost: int | None = None
@@ -46,8 +49,14 @@ class Defer:
     delay_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Return a message whose deadline passed before its handler started. It expires in its queue, without a failure."""
+
+
 HandlerResult: TypeAlias = Acknowledge | Retry | DeadLetter | ForwardTo | Defer
 ACK = Acknowledge()
+EXPIRED = Expired()
 KINDS = (Acknowledge, Retry, DeadLetter, ForwardTo, Defer)
 
 
@@ -58,9 +67,10 @@ class Counters:
     Attributes:
         handled: acknowledged or forwarded messages; the acknowledgement is durable.
         failed: messages whose handler raised, timed out, or returned an invalid result.
-        retried: messages returned as failed.
-        dead: messages moved to the dead letters.
+        retried: messages returned as failed that wait again.
+        dead: messages moved to the dead letters, by the handler's result or because they have failed too often.
         deferred: messages returned without a failure.
+        expired: messages returned after their deadline, such as before their handler started; none of them waits again.
         lost: messages whose lease ended before they were settled; they are delivered again.
         in_flight: messages whose handler is running now.
     """
@@ -72,6 +82,7 @@ class Counters:
     deferred: int = 0
     lost: int = 0
     in_flight: int = 0
+    expired: int = 0
 
     def __add__(self, other: Self) -> Counters:
         return Counters(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))

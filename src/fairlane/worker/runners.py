@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from fairlane.worker.message import RUNNING, SETTLING, WAITING, WorkMessage
 from fairlane.worker.policy import Answer, AsyncHandle, HandlerPolicy
-from fairlane.worker.results import ACK, KINDS, Counters, Defer, HandlerResult
+from fairlane.worker.results import ACK, EXPIRED, KINDS, Counters, Defer, HandlerResult
 from fairlane.worker.settlement import Settler
 
 _MESSAGES_PER_STEP = 64
@@ -114,6 +114,9 @@ class Runners:
             while backlog and not self._is_paused:
                 message = backlog.popleft()
                 if message.phase != WAITING:
+                    continue
+                if message.start_by_s is not None and self._loop.time() > message.start_by_s:
+                    settler.settle(message, EXPIRED)
                     continue
                 message.phase = RUNNING
                 message.runner = task

@@ -15,14 +15,24 @@ from fairlane.client.aio import AsyncClient
 from fairlane.client.retries import is_passing
 from fairlane.errors import Closed, FairlaneError, LeaseMismatch, MessageNotFound, QueueNotFound
 from fairlane.model.limits import ERROR_LENGTH_MAX
+from fairlane.model.message import Became
 from fairlane.verbs.leases import NackIntent
 from fairlane.worker.message import SETTLING, WorkMessage
-from fairlane.worker.results import Acknowledge, Counters, DeadLetter, Defer, ForwardTo, HandlerResult, Retry
+from fairlane.worker.results import Acknowledge, Counters, DeadLetter, Defer, Expired, ForwardTo, HandlerResult, Retry
 
-Ask: TypeAlias = Callable[[Sequence[WorkMessage]], Awaitable[Sequence[FairlaneError | None]]]
-NackResult: TypeAlias = Retry | DeadLetter | Defer
-_COUNTERS: Final[dict[type[NackResult], str]] = {Retry: "retried", DeadLetter: "dead", Defer: "deferred"}
-_INTENTS: Final[dict[type[NackResult], NackIntent]] = {Retry: "failure", DeadLetter: "dead", Defer: "defer"}
+Settled: TypeAlias = Became | FairlaneError | None
+"""The answer for one message: what became of it, an error, or None if it is acknowledged."""
+Ask: TypeAlias = Callable[[Sequence[WorkMessage]], Awaitable[Sequence[Settled]]]
+NackResult: TypeAlias = Retry | DeadLetter | Defer | Expired
+_INTENTS: Final[dict[type[NackResult], tuple[NackIntent, str]]] = {
+    Retry: ("failure", "retried"),
+    DeadLetter: ("dead", "dead"),
+    Defer: ("defer", "deferred"),
+    Expired: ("defer", "expired"),  # the broker's clock decides: a deferred message that is too late expires
+}
+"""What each result asks of the broker, and the counter for it."""
+_ENDED: Final[dict[Settled, str]] = {"dead": "dead", "expired": "expired"}
+"""The counters of messages that do not wait again, whatever was asked for them."""
 GONE: Final = (LeaseMismatch, MessageNotFound, QueueNotFound, Closed)
 _log = logging.getLogger("fairlane.worker")
 
@@ -44,7 +54,7 @@ class Settler:
         self._is_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def settle(self, message: WorkMessage, result: HandlerResult) -> None:
+    def settle(self, message: WorkMessage, result: HandlerResult | Expired) -> None:
         """Settle a message with a result, unless it is already settled or lost."""
         if message.phase == SETTLING:
             return
@@ -92,7 +102,7 @@ class Settler:
         if self._back:
             back, self._back = self._back, {}
             for result, messages in back.items():
-                self._start(self._send(messages, self._nack(result), _COUNTERS[type(result)]))
+                self._start(self._send(messages, self._nack(result), _INTENTS[type(result)][1]))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -104,17 +114,17 @@ class Settler:
         return await self._client.ack_many(self._queue, messages, costs=costs)
 
     def _nack(self, result: NackResult) -> Ask:
-        intent = _INTENTS[type(result)]
-        error = "" if isinstance(result, Defer) else result.error[:ERROR_LENGTH_MAX]
-        delay_ms = None if isinstance(result, DeadLetter) else result.delay_ms
+        intent, _ = _INTENTS[type(result)]
+        error = result.error[:ERROR_LENGTH_MAX] if isinstance(result, Retry | DeadLetter) else ""
+        delay_ms = result.delay_ms if isinstance(result, Retry | Defer) else None
 
-        async def ask(messages: Sequence[WorkMessage]) -> Sequence[FairlaneError | None]:
+        async def ask(messages: Sequence[WorkMessage]) -> Sequence[Settled]:
             return await self._client.nack_many(self._queue, messages, error=error, intent=intent, delay_ms=delay_ms)
 
         return ask
 
     async def _forward(self, message: WorkMessage, result: ForwardTo) -> None:
-        async def ask(messages: Sequence[WorkMessage]) -> Sequence[FairlaneError | None]:
+        async def ask(messages: Sequence[WorkMessage]) -> Sequence[Settled]:
             await self._client.ack(messages[0], cost=result.cost, forward=result.messages)
             return [None]
 
@@ -131,19 +141,23 @@ class Settler:
         is_repeated = False
         while messages:
             answers = await self._ask(messages, ask)
-            again = [message for message, error in zip(messages, answers, strict=True) if error and is_passing(error)]
-            for message, error in zip(messages, answers, strict=True):
-                if error is None or (is_repeated and isinstance(error, MessageNotFound)):  # the first request succeeded
+            again: list[WorkMessage] = []
+            for message, answer in zip(messages, answers, strict=True):
+                if not isinstance(answer, FairlaneError):
+                    self._done(message, _ENDED.get(answer, counter))
+                elif is_repeated and isinstance(answer, MessageNotFound):  # the first request succeeded
                     self._done(message, counter)
-                elif not is_passing(error):
-                    (on_refused or self._refused)(message, error)
+                elif is_passing(answer):
+                    again.append(message)
+                else:
+                    (on_refused or self._refused)(message, answer)
             if not again:
                 return
             is_repeated = True
             await asyncio.sleep(next(waits_s))
             messages = self._in_time(again)
 
-    async def _ask(self, messages: list[WorkMessage], ask: Ask) -> Sequence[FairlaneError | None]:
+    async def _ask(self, messages: list[WorkMessage], ask: Ask) -> Sequence[Settled]:
         try:
             return await ask(messages)
         except FairlaneError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fairlane import __version__
 from fairlane.client.tracing import API, current_trace
-from fairlane.wire.trace import with_trace
+from fairlane.model.trace import with_trace
 from fairlane.worker.message import WorkMessage
 from fairlane.worker.policy import Answer, AsyncHandle
 from fairlane.worker.results import ForwardTo

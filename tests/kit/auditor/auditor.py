@@ -19,13 +19,14 @@ from fairlane.errors import (
     QueueNotFound,
     StateMismatch,
 )
+from fairlane.model.ids import number_text
 from fairlane.model.message import NEVER_MS, PRIORITY_NAMES, Delivery, NewMessage
-from fairlane.model.names import id_of
-from tests.kit.auditor.books import Books, Entry, QueueBook, Sent, path_of, violated
+from tests.kit.auditor.books import Books, Entry, ProducerNumber, QueueBook, Sent, path_of, violated
 from tests.kit.auditor.claims import check_present, picture_of_consumer
 from tests.kit.auditor.journal import JournalAuditor, picture_of_entry
 from tests.kit.auditor.rules import Rules
 from tests.kit.auditor.sinks import check_heard, pictures_of_sinks
+from tests.kit.ids import numbered
 from tests.kit.simulation.store import SimulatedDisk
 
 Outcome = object
@@ -58,16 +59,17 @@ class Auditor:
 
     # ------------------------------------------------------------------------------------------------------ answers
 
-    def note_sent(self, queue: str, message: NewMessage) -> None:
+    def note_sent(self, queue: str, message: NewMessage, number: ProducerNumber | None = None) -> None:
         """Note what a producer sends, the first time or again."""
-        self.sent.setdefault(message.payload, Sent(queue, message, self.books.next_sequence))
+        sent = self.sent.setdefault(message.payload, Sent(queue, message, self.books.next_sequence))
+        sent.numbers.add(number)
 
     def told_enqueued(self, queue: str, messages: Sequence[NewMessage], outcome: Outcome) -> None:
         """Check the answer to an enqueue: each id is a durable message: the sent one, or the one that it repeats."""
         if isinstance(outcome, list):
             for message, result in zip(messages, outcome, strict=True):
                 if isinstance(result, str):
-                    self._told_id(queue, message, int(result, 16))
+                    self._told_id(queue, message, numbered(result))
 
     def _told_id(self, queue: str, message: NewMessage, number: int) -> None:
         birth = self.books.births.get(number)
@@ -79,7 +81,7 @@ class Auditor:
 
     def delivered(self, delivery: Delivery, *, with_state: bool) -> None:
         """Check a delivery: its lease is durable and current, and it is the message that was sent."""
-        books, number = self.books, int(delivery.id, 16)
+        books, number = self.books, numbered(delivery.id)
         entry = books.entry(delivery.queue, number)
         if entry is None or entry.token != delivery.token:
             violated(f"delivered {delivery}, which is {entry or books.fates.get(number)}")
@@ -88,20 +90,35 @@ class Auditor:
         expected = (
             *(message.payload, dict(message.headers), entry.path, entry.attempts, entry.expires_ms, entry.enqueued_ms),
             *(message.correlation_id or delivery.id, entry.cost, PRIORITY_NAMES[entry.priority], entry.failures),
-            *(state if with_state else None, None if entry.state is None else id_of(entry.state), entry.dead_reason),
+            *(state if with_state else None, None if entry.state is None else number_text(entry.state)),
+            *(entry.dead_reason, entry.deadline_ms),
         )
         got = (
             *(delivery.payload, delivery.headers, path_of(delivery.fairness_key), delivery.attempt),
             *(delivery.expires_ms, delivery.enqueued_ms, delivery.correlation_id, delivery.cost, delivery.priority),
             *(delivery.failures, delivery.state, delivery.state_etag),
             None if delivery.dead is None else delivery.dead.reason,
+            delivery.deadline_ms,
         )
         if got != expected:
             violated(f"delivered {got}, expected {expected}")
+        if (delivery.time_left_ms or 0) < 0:
+            violated(f"delivered {-(delivery.time_left_ms or 0)} ms after its deadline: {delivery}")
+
+    def is_prompt(self, delivery: Delivery) -> bool:
+        """Return whether a delivered message should start at once: it has a deadline, a throttle or a limit."""
+        entry = self.books.entry(delivery.queue, numbered(delivery.id))
+        return entry is not None and self.rules.is_prompt(self.books.queues[delivery.queue], entry, if_told=False)
+
+    def has_prompt(self, queue: str) -> bool:
+        """Return whether a waiting message of a queue may be one that should start at once."""
+        book = self.books.queues.get(queue)
+        waiting = [entry for entry in book.entries.values() if not entry.token] if book is not None else []
+        return any(self.rules.is_prompt(book, entry, if_told=True) for entry in waiting if book is not None)
 
     def holds(self, delivery: Delivery, now_ms: int) -> bool:
         """Return whether a lease is still valid."""
-        entry = self.books.entry(delivery.queue, int(delivery.id, 16))
+        entry = self.books.entry(delivery.queue, numbered(delivery.id))
         return entry is not None and entry.token == delivery.token and entry.expires_ms > now_ms
 
     def told_ended(self, deliveries: Sequence[Delivery], outcome: Outcome, now_ms: int, *how: str) -> None:
@@ -122,7 +139,9 @@ class Auditor:
     def has_hook(self, queue: str) -> bool:
         """Return whether a queue has, or may just have had, a script that decides about failures."""
         book = self.books.queues.get(queue)
-        return book is None or book.policy.on_failure is not None or book.set_at >= self.books.commit_first
+        if book is None or book.policy.on_failure is not None:
+            return True
+        return max(book.set_at, book.made_at) >= self.books.commit_first
 
     def told_extended(self, deliveries: Sequence[Delivery], outcome: Outcome, now_ms: int) -> None:
         """Check the answer to an extend."""
@@ -141,17 +160,17 @@ class Auditor:
         """Check the answer to a write of workflow state."""
         note = self.books.leases[delivery.token]
         if isinstance(outcome, str):
-            number = int(outcome, 16)
+            number = numbered(outcome)
             if number not in note.states or self.books.states[number] != state:
                 violated(f"state of {delivery.id} was accepted as {number} under lease {delivery.token}; it is {note}")
         elif isinstance(outcome, (LeaseMismatch, MessageNotFound)) and self.holds(delivery, now_ms):
             violated(f"state of {delivery.id} under lease {delivery.token} was refused: {outcome!r}")
         elif isinstance(outcome, StateMismatch):
-            entry = self.books.entry(delivery.queue, int(delivery.id, 16))
+            entry = self.books.entry(delivery.queue, numbered(delivery.id))
             now = None if entry is None or entry.state is None else entry.state
             if (
                 entry is not None
-                and etag == (None if now is None else id_of(now))
+                and etag == (None if now is None else number_text(now))
                 and (now or 0) < self.books.commit_first
             ):
                 violated(f"state of {delivery.id} with etag {etag} was refused: {outcome!r}")
@@ -159,17 +178,27 @@ class Auditor:
     def told_cancelled(self, queue: str, ids: Sequence[str], outcome: Outcome) -> None:
         """Check the answer to a cancel."""
         for message_id, result in zip(ids, outcome if isinstance(outcome, list) else (), strict=False):
-            number = int(message_id, 16)
+            number = numbered(message_id)
             if result is None and self.books.fates.get(number) != "removed:cancelled":
                 violated(f"cancel of {number} was accepted; it is {self.books.fates.get(number)}")
             entry = self.books.entry(queue, number)
-            if isinstance(result, MessageNotFound) and entry is not None and number < self.books.commit_first:
+            if isinstance(result, MessageNotFound) and entry is not None and entry.line < self.books.commit_first:
                 violated(f"cancel of {number} was refused as unknown; it is {entry}")
 
     def told_missing(self, queue: str, outcome: Outcome) -> None:
         """Check that a queue that was not found does not exist."""
         if isinstance(outcome, QueueNotFound) and not self.books.is_new(queue):
             violated(f"queue {queue} was not found; it is there")
+
+    def told_not_created(self, queue: str, outcome: Outcome, *, since: int) -> None:
+        """Check that a request that creates missing queues was not refused although a template creates this one.
+
+        One that waits, for a script or for messages, while its queue is removed may be refused; ``since`` is the next
+        sequence when it was made.
+        """
+        is_refused = isinstance(outcome, QueueNotFound) and outcome.cause.startswith("There is no queue")
+        if is_refused and self.books.removed_at.get(queue, 0) < since and self.books.is_auto_created(queue):
+            violated(f"queue {queue} was not found; its template creates it")
 
     # ---------------------------------------------------------------------------------------------------- the broker
 
@@ -184,6 +213,7 @@ class Auditor:
             violated(f"the ledger has queues {list(ledger.queues)}, the books {list(books.queues)}")
         for name, book in books.queues.items():
             _check_queue(ledger.queues[name], book, now_ms)
+        _check_numbers(ledger, books, now_ms)
         alive = list(books.alive())
         if (ledger.messages, ledger.size) != (len(alive), sum(entry.size for entry in alive)):
             violated(f"the ledger counts {ledger.messages} messages, {ledger.size} bytes; true is {len(alive)}")
@@ -256,6 +286,26 @@ def _check_queue(queue: Queue, book: QueueBook, now_ms: int) -> None:
         violated(f"queue {name} remembers {dedups}, should be {book.dedups}")
 
 
+def _check_numbers(ledger: Ledger, books: Books, now_ms: int) -> None:
+    """Check that the ledger finds every number that counts, under the message that has it, and no others."""
+    counts = 0
+    for book in books.queues.values():
+        for name, (number, until_ms) in book.numbered.items():
+            if until_ms <= now_ms:
+                continue
+            counts += 1
+            caller = ledger.producer_numbers.get(name.caller)
+            known = None if caller is None else caller.find(book.name, name.producer)
+            found = None if known is None else known.sequence_of(name.number, now_ms)
+            if found != number:
+                violated(
+                    f"queue {book.name} knows {name} as {found} instead of {number}, which counts until {until_ms}"
+                )
+    runs = [run for caller in ledger.producer_numbers.values() for run in caller.runs]
+    if sum(run.count for run in runs if run.until_ms > now_ms) != counts:
+        violated(f"the ledger has {runs}, and {counts} numbers should count")
+
+
 def _named(name: str) -> tuple[str, str]:
     """Return the tenant and the dedup id of a name under which a queue remembers one."""
     tenant, between, dedup_id = name.partition("\0")
@@ -286,5 +336,6 @@ def _picture(message: Message) -> tuple[object, ...]:
         ),
         *(message.token, message.expires_ms, message.owner, errors, None if after is None else after.origin),
         *(None if after is None else after.dead_reason, 0 if after is None else after.dead_ms),
-        None if after is None else after.state,
+        *(None if after is None else after.state, message.correlation_id, 0 if after is None else after.expiries),
+        *((0, None, None) if after is None else (after.late_token, after.max_attempts, after.visibility_ms)),
     )

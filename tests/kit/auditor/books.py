@@ -6,11 +6,12 @@ leased one can be acknowledged. Rules that apply at delivery are in ``auditor.ru
 
 from __future__ import annotations
 
+import json
 import struct
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
@@ -19,6 +20,7 @@ from fairlane.model.policy import QueuePolicy
 
 Path = tuple[str, ...]
 ERRORS_KEPT = 10
+_TEMPLATE = "queue_template:"
 
 
 class Violation(AssertionError):
@@ -57,7 +59,10 @@ class Entry:
     due_ms: int | None
     deadline_ms: int | None
     cap: int | None
+    attempts_max: int | None
+    visibility_ms: int | None
     line: int
+    correlation_id: str | None = None
     attempts: int = 0
     failures: int = 0
     token: int = 0
@@ -68,6 +73,9 @@ class Entry:
     dead_reason: str | None = None
     dead_ms: int = 0
     state: int | None = None
+    expiries: int = 0
+    late_token: int = 0
+    """The token of its last lease, if that was lost and it waits since."""
     is_fresh: bool = True
     """Whether it has kept its first position since it was enqueued, so that delivery order applies to it."""
 
@@ -77,8 +85,11 @@ class Entry:
         return self.queue, self.path, self.priority, self.throttles
 
     def fail(self, at_ms: int, reason: str, error: str) -> None:
-        """Note a failed attempt."""
-        self.failures += 1
+        """Note an attempt that failed, or was lost: the consumer was silent, or is gone."""
+        if reason == "failure":
+            self.failures += 1
+        else:
+            self.expiries += 1
         self.errors = [*self.errors, (at_ms, self.attempts, reason, error)][-ERRORS_KEPT:]
 
 
@@ -135,6 +146,8 @@ class QueueBook:
     paused: set[Path] = field(default_factory=set)
     entries: dict[int, Entry] = field(default_factory=dict)
     dedups: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    numbered: dict[ProducerNumber, tuple[int, int]] = field(default_factory=dict)
+    """Messages that their producers have numbered, and until when that counts."""
     in_use: Counter[Path] = field(default_factory=Counter)
     told_caps: dict[Path, int] = field(default_factory=dict)
     consumers: dict[str, ConsumerBook] = field(default_factory=dict)
@@ -157,13 +170,22 @@ class QueueBook:
         return self.is_paused or any(above in self.paused for above in prefixes(path))
 
 
+class ProducerNumber(NamedTuple):
+    """The number of a message among those of a producer, which is one of a caller."""
+
+    caller: str
+    producer: str
+    number: int
+
+
 @dataclass(slots=True)
 class Sent:
-    """A message as a producer sent it, and the end of the journal at that time."""
+    """A message as a producer sent it, the end of the journal at that time, and all numbers it was ever sent under."""
 
     queue: str
     message: NewMessage
     sequence: int
+    numbers: set[ProducerNumber | None] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -197,6 +219,8 @@ class Books:
 
     queues: dict[str, QueueBook] = field(default_factory=dict)
     config: dict[str, str] = field(default_factory=dict)
+    config_at: dict[str, int] = field(default_factory=dict)
+    """The position at which a config value was last set."""
     temporary: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     readers: dict[str, tuple[int, int]] = field(default_factory=dict)
     births: dict[int, Birth] = field(default_factory=dict)
@@ -215,6 +239,8 @@ class Books:
     next_sequence: int = 1
     commit_first: int = 1
     """The first sequence of the latest commit."""
+    removed_at: dict[str, int] = field(default_factory=dict)
+    """The sequence at which each queue was last removed."""
     base: int = 1
     trimmed: int = 1
     at_ms: int = 0
@@ -241,6 +267,16 @@ class Books:
         """Return whether a queue is missing, or may have been a moment ago because the latest commit created it."""
         book = self.queues.get(queue)
         return book is None or book.made_at >= self.commit_first
+
+    def is_auto_created(self, queue: str) -> bool:
+        """Return whether a template that is older than the latest commit creates a queue, without a limit."""
+        for pattern in (queue, *(queue[:length] + "*" for length in range(len(queue), -1, -1))):
+            if self.config_at.get(_TEMPLATE + pattern, 0) >= self.commit_first:
+                return False  # it may have been another a moment ago
+            if (value := self.config.get(_TEMPLATE + pattern)) is not None:
+                template = json.loads(value)
+                return "auto_create" in template and "queues_max" not in template and not queue.endswith(".dlq")
+        return False
 
     def wanted_bodies(self) -> set[int]:
         """Return the numbers of the bodies that messages or states refer to."""

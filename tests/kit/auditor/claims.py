@@ -9,6 +9,7 @@ from fairlane.journal import records as r
 from fairlane.model.claims import Claim, Claimed
 from fairlane.model.message import NEVER_MS
 from tests.kit.auditor.books import Books, ClaimNote, ConsumerBook, QueueBook, violated
+from tests.kit.ids import numbered
 
 
 class ClaimRecords:
@@ -76,7 +77,7 @@ def told_claimed(book: QueueBook | None, asked: tuple[str, int, int, int], outco
     if isinstance(outcome, Claimed):
         if book is None or claim is None or claim.number != number:
             violated(f"claim {asked} was read, and is {claim}")
-        got = [(int(one.id, 16), one.token) for one in outcome.deliveries]
+        got = [(numbered(one.id), one.token) for one in outcome.deliveries]
         expected = [(entry.number, entry.token) for entry in book.held_under(claim, start, start + count)]
         if (got, outcome.total) != (expected, len(claim.numbers)):
             violated(f"claim {asked} was read as {got}, and is {expected}")

@@ -102,6 +102,7 @@ class JournalAuditor(MessageRecords):
         for entry in (*book.entries.values(), *book.staged.values()):
             self._books.take_out(entry, "removed:queue", at_ms)
         del self._books.queues[record.queue]
+        self._books.removed_at[record.queue] = record.sequence
 
     def _queue_paused(self, record: r.QueuePaused, _at_ms: int) -> None:
         book = self._books.queues[record.queue]
@@ -116,6 +117,7 @@ class JournalAuditor(MessageRecords):
             self._books.config.pop(record.key, None)
         else:
             self._books.config[record.key] = record.value
+        self._books.config_at[record.key] = record.sequence
         self._rules.note_config(record.key, at_ms)
         self._note_expiry(record, before, at_ms)
 
@@ -213,16 +215,18 @@ def picture_of_entry(entry: Entry) -> tuple[object, ...]:
         *(entry.number, entry.queue, entry.chunk, entry.size, entry.path, entry.weight, entry.cost, entry.priority),
         *(entry.throttles, entry.due_ms, entry.deadline_ms, entry.cap, entry.enqueued_ms, entry.line, entry.attempts),
         *(entry.failures, entry.token, entry.expires_ms, entry.owner, tuple(entry.errors), entry.origin),
-        *(entry.dead_reason, entry.dead_ms, entry.state),
+        *(entry.dead_reason, entry.dead_ms, entry.state, entry.correlation_id, entry.expiries, entry.late_token),
+        *(entry.attempts_max, entry.visibility_ms),
     )
 
 
 def picture_of_image(image: r.MessageImage) -> tuple[object, ...]:
     """Return a comparable picture of a message in a record."""
-    errors = tuple((failed.at_ms, failed.attempt, failed.reason, failed.error) for failed in image.errors)
+    errors = tuple(image.errors)
     return (
         *(image.number, image.queue, image.chunk, image.size, path_of(image.key), image.weight, image.cost),
         *(image.priority, tuple(image.throttles), image.due_ms, image.deadline_ms, image.cap, image.enqueued_ms),
         *(image.joined, image.attempts, image.failures, image.token, image.expires_ms, image.owner, errors),
-        *(image.origin, image.dead_reason, image.dead_ms, image.state),
+        *(image.origin, image.dead_reason, image.dead_ms, image.state, image.correlation_id, image.expiries),
+        *(image.late_token, image.max_attempts, image.visibility_ms),
     )

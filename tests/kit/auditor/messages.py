@@ -17,6 +17,7 @@ from tests.kit.auditor.books import (
     Books,
     Entry,
     LeaseNote,
+    ProducerNumber,
     QueueBook,
     Sent,
     prefixes,
@@ -53,6 +54,7 @@ class MessageRecords(ClaimRecords, SinkRecords):
         for at, (entry, message) in enumerate(self._taken_in(record, at_ms)):
             dedup_id = None if record.dedup_ids is None else record.dedup_ids[at]
             self._check_dedup(book, record, entry, dedup_id, message, at_ms)
+            self._check_number(book, record, at, message, at_ms)
             self._books.births[entry.number] = Birth(book.name, message, dedup_id, at_ms)
             entry.is_fresh = entry.due_ms is None
             self._books.add(entry)
@@ -88,7 +90,9 @@ class MessageRecords(ClaimRecords, SinkRecords):
                 self._check_terms(book, sent, rows[at], at_ms)
                 if record.sizes[at] != len(payload):
                     violated(f"message {number} is said to have {record.sizes[at]} bytes instead of {len(payload)}")
-                found.append((Entry(number, book.name, chunk, len(payload), at_ms, **rows[at], line=number), message))
+                entry = Entry(number, book.name, chunk, len(payload), at_ms, **rows[at], line=number)
+                entry.correlation_id = correlation_id
+                found.append((entry, message))
         return found
 
     @staticmethod
@@ -118,6 +122,23 @@ class MessageRecords(ClaimRecords, SinkRecords):
             violated(f"dedup id {dedup_id!r} counts until {record.dedup_until_ms}")
         book.dedups[name] = (number, record.dedup_until_ms)
 
+    def _check_number(self, book: QueueBook, record: r.Enqueued, at: int, message: NewMessage, at_ms: int) -> None:
+        """Check that a message has a number that it was sent under, and that no other has this number and counts."""
+        sent, window_ms = self._sent[message.payload].numbers, book.policy.dedup_window_ms
+        if record.numbered is None:
+            if None not in sent and window_ms:
+                violated(f"message {record.sequence + at} was sent under {sent}, and the journal has no number")
+            return
+        numbers = record.numbered.numbers
+        number = numbers[at] if len(numbers) > 1 else numbers[0] + at
+        name = ProducerNumber(record.numbered.caller, record.numbered.producer, number)
+        known = book.numbered.get(name)
+        if name not in sent or record.dedup_until_ms != at_ms + window_ms:
+            violated(f"message {record.sequence + at} is {name} until {record.dedup_until_ms}, and was sent as {sent}")
+        if known is not None and known[1] > at_ms:
+            violated(f"message {record.sequence + at} repeats {known[0]}, which is {name} as well, until {known[1]}")
+        book.numbered[name] = (record.sequence + at, record.dedup_until_ms)
+
     def _check_limits(self, book: QueueBook, rows: list[dict[str, Any]]) -> None:
         policy = book.policy
         entries = (*book.entries.values(), *book.staged.values())
@@ -145,7 +166,10 @@ class MessageRecords(ClaimRecords, SinkRecords):
                 violated(f"message {entry.number} is leased a second time, under {token} and {entry.token}")
             self._rules.check_hand_out(book, entry, at_ms)
             self._books.leave_lane(entry)
-            entry.token, entry.expires_ms, entry.owner = token, record.expires_ms, record.owner
+            end_ms = record.expires_ms if record.ends_ms is None else record.ends_ms[token - record.sequence]
+            if end_ms != record.expires_ms and end_ms != at_ms + (entry.visibility_ms or 0):
+                violated(f"the lease of message {entry.number} ends at {end_ms}, not by {entry.visibility_ms}")
+            entry.token, entry.expires_ms, entry.owner = token, end_ms, record.owner
             entry.attempts += 1
             book.in_use.update(prefixes(entry.path))
             self._books.leases[token] = LeaseNote(entry.number, record.queue, record.owner, claim=record.claim)
@@ -165,8 +189,14 @@ class MessageRecords(ClaimRecords, SinkRecords):
             self._books.leases[entry.token].extended.append(record.expires_ms)
 
     def _acked(self, record: r.Acked, at_ms: int) -> None:
+        policy = self._books.queues[record.queue].policy
         for entry in self._entries(record):
-            self._check_held(entry, at_ms, "ack")
+            if record.is_late:
+                if not policy.late_ack or entry.token or not entry.late_token:
+                    violated(f"late ack of message {entry.number}, lease {entry.token}, before {entry.late_token}")
+                self._books.leases[entry.late_token].ended = "acked"
+            else:
+                self._check_held(entry, 0 if policy.late_ack else at_ms, "ack")
             self._books.take_out(entry, "acked", at_ms)
 
     def _returned(self, record: r.Returned, at_ms: int) -> None:
@@ -175,25 +205,32 @@ class MessageRecords(ClaimRecords, SinkRecords):
             self._check_ended(entry, record.reason, at_ms)
             if record.reason != "defer":
                 entry.fail(at_ms, record.reason, record.errors[at] if record.errors is not None else "")
-                self._check_goes_round(entry, policy)
+                self._check_goes_round(entry, policy, record.reason)
             due_ms = (record.due_ms[at] if record.due_ms is not None else 0) or None
+            if due_ms is not None and record.reason in ("expiry", "release") and policy.on_failure is None:
+                violated(f"message {entry.number} waits until {due_ms} after a lease that was lost")
             self._books.leases[entry.token].due_ms = due_ms
+            entry.late_token = entry.token if record.reason in ("expiry", "release") else 0
             self._books.end_lease(entry, f"returned:{record.reason}", at_ms)
             entry.due_ms, entry.line = due_ms, record.sequence + at
 
-    def _check_goes_round(self, entry: Entry, policy: QueuePolicy) -> None:
-        """Check that a message that failed again may be retried."""
-        if not entry.queue.endswith(".dlq") and all(self._verdicts(entry, policy).values()):
-            violated(f"message {entry.number} goes round after {entry.failures} failures")
+    def _check_goes_round(self, entry: Entry, policy: QueuePolicy, reason: str) -> None:
+        """Check that a message that failed again, or was lost, may be delivered again."""
+        if not entry.queue.endswith(".dlq") and all(self._verdicts(entry, policy, reason).values()):
+            violated(f"message {entry.number} goes round after {entry.failures} failures, {entry.expiries} expiries")
 
-    def _verdicts(self, entry: Entry, policy: QueuePolicy) -> dict[str, bool]:
+    def _verdicts(self, entry: Entry, policy: QueuePolicy, reason: str) -> dict[str, bool]:
         """Return, for each rule that may end a message, whether it does.
 
         A hook decides if there is one, and has an answer, and could be asked: not where a read failed.
         """
-        verdicts = {"max_attempts": 0 < policy.max_attempts <= entry.failures}
+        if reason == "failure":
+            most = policy.max_attempts if entry.attempts_max is None else entry.attempts_max
+            verdicts = {"max_attempts": 0 < most <= entry.failures}
+        else:
+            verdicts = {"max_expiries": 0 < policy.max_expiries <= entry.expiries}
         headers = self._books.births[entry.number].message.headers
-        answer = failure_answer(headers, entry.failures) if policy.on_failure is not None else None
+        answer = failure_answer(headers, entry.failures + entry.expiries) if policy.on_failure is not None else None
         if answer is not None:
             verdicts["hook"] = answer.is_dead
         return verdicts
@@ -215,12 +252,18 @@ class MessageRecords(ClaimRecords, SinkRecords):
                 self._check_ended(entry, record.ended or "", at_ms)
                 entry.fail(at_ms, record.ended or "", record.errors[at] if record.errors is not None else "")
                 self._books.end_lease(entry, f"dead:{record.reason}", at_ms)
-                if record.reason != "requested" and not self._verdicts(entry, policy).get(record.reason):
+                verdicts = self._verdicts(entry, policy, record.ended or "")
+                if record.reason != "requested" and not verdicts.get(record.reason):
                     violated(f"message {entry.number} is dead after {entry.failures} failures by {record.reason}")
+            entry.late_token = 0
             entry.origin, entry.dead_reason, entry.dead_ms = record.queue, record.reason, at_ms
             entry.due_ms = entry.deadline_ms = None
             entry.line = record.sequence + at
-            self._books.move(entry, f"{record.queue}.dlq")
+            named = policy.dead_letter_queue
+            expected = named if named is not None and named in self._books.queues else f"{record.queue}.dlq"
+            if (record.target or f"{record.queue}.dlq") != expected:
+                violated(f"message {entry.number} died into {record.target}, expected {expected}")
+            self._books.move(entry, expected)
 
     @staticmethod
     def _check_late(entry: Entry, at_ms: int) -> None:
@@ -246,24 +289,27 @@ class MessageRecords(ClaimRecords, SinkRecords):
         target = self._books.queues[record.target]
         rows = rows_of(record.terms)
         for at, entry in enumerate(self._entries(record)):
-            if entry.token or f"{record.target}.dlq" != record.queue:
+            if entry.token or not record.queue.endswith(".dlq") or record.target.endswith(".dlq"):
                 violated(f"message {entry.number} is redriven to {record.target} under lease {entry.token}")
-            expected = expected_terms(target.name, target.policy, self._as_sent(entry, target.name), at_ms)
+            expected = expected_terms(target.name, target.policy, self._as_sent(entry), at_ms)
             if rows[at] != expected:
                 violated(f"message {entry.number} is redriven with terms {rows[at]} instead of {expected}")
             for name in TERM_NAMES:
                 setattr(entry, name, rows[at][name])
-            entry.attempts = entry.failures = 0
+            entry.attempts = entry.failures = entry.expiries = entry.late_token = 0
             entry.errors, entry.origin, entry.dead_reason, entry.dead_ms = [], None, None, 0
             entry.line = record.sequence + at
             self._books.move(entry, record.target)
 
-    def _as_sent(self, entry: Entry, target: str) -> NewMessage:
+    def _as_sent(self, entry: Entry) -> NewMessage:
+        origin = entry.origin or entry.queue.removesuffix(".dlq")
         return NewMessage(
             headers=self._books.births[entry.number].message.headers,
             fairness_key=entry.path,
             weight=entry.weight or None,
             cost=entry.cost,
             priority=("high", "normal", "low")[entry.priority],
-            throttles=tuple(name.removeprefix(f"{target}/") for name in entry.throttles),
+            throttles=tuple(name.removeprefix(f"{origin}/") for name in entry.throttles),
+            max_attempts=entry.attempts_max,
+            visibility_timeout_ms=entry.visibility_ms,
         )

@@ -17,6 +17,11 @@ class Bucket:
     burst: float
     level: float
     at_ms: int
+    charges_cost: bool = False
+
+    def need(self, entry: Entry) -> int:
+        """Return how many tokens must be there for a message."""
+        return max(1, min(entry.cost, int(self.burst))) if self.charges_cost else 1
 
     def refill(self, now_ms: int) -> None:
         """Add the tokens of the time that has passed."""
@@ -30,6 +35,10 @@ class Rules:
     def __init__(self, books: Books) -> None:
         self._books = books
         self._buckets: dict[str, Bucket] = {}
+        self._made: dict[tuple[str, str], Bucket] = {}
+        """Buckets of a pattern or of a queue's tenants, by that and the name. Their rates and bursts never change."""
+        self._empty_ms: dict[str, int] = {}
+        """When a pattern, or a queue whose tenants have a rate, was there at the last opening."""
 
     # ----------------------------------------------------------------------------------------------------- throttles
 
@@ -38,16 +47,23 @@ class Rules:
         if not key.startswith("throttle:"):
             return
         name = key.removeprefix("throttle:").rpartition(":")[0]
+        if name.endswith("*"):
+            if f"throttle:{name}:rate" not in self._books.config:
+                self._made = {known: bucket for known, bucket in self._made.items() if known[0] != name}
+                self._empty_ms.pop(name, None)
+            return
         rate = self._books.config.get(f"throttle:{name}:rate")
         if rate is None:
             self._buckets.pop(name, None)
             return
         said = self._books.config.get(f"throttle:{name}:burst")
         burst = max(1.0, float(rate)) if said is None else float(said)
+        charges_cost = self._books.config.get(f"throttle:{name}:charge") == "cost"
         bucket = self._buckets.get(name)
         if bucket is None:
-            self._buckets[name] = Bucket(float(rate), burst, burst, at_ms)
+            self._buckets[name] = Bucket(float(rate), burst, burst, at_ms, charges_cost)
             return
+        bucket.charges_cost = charges_cost
         bucket.refill(at_ms)
         bucket.rate, bucket.burst, bucket.level = float(rate), burst, min(bucket.level, burst)
 
@@ -55,15 +71,47 @@ class Rules:
         """Empty all buckets, as a restart must."""
         for bucket in self._buckets.values():
             bucket.level, bucket.at_ms = 0.0, now_ms
+        patterns = [key.split(":")[1] for key in self._books.config if key.startswith("throttle:") and "*" in key]
+        limited = [book.name for book in self._books.queues.values() if book.policy.key_rate is not None]
+        self._made = {}
+        self._empty_ms = dict.fromkeys([*patterns, *limited], now_ms)
 
-    def _has_tokens(self, entry: Entry, now_ms: int, *, slack: float) -> bool:
+    def _buckets_of(self, book: QueueBook, entry: Entry, now_ms: int) -> list[Bucket]:
+        """Return the buckets that a message needs a token of, filled."""
+        found = []
         for name in entry.throttles:
-            bucket = self._buckets.get(name)
-            if bucket is not None:
-                bucket.refill(now_ms)
-                if bucket.level < 1 + slack:
-                    return False
+            if name in self._buckets:
+                found.append(self._buckets[name])
+            for prefix in (name[:length] for length in range(len(name), -1, -1)):
+                rate = self._books.config.get(f"throttle:{prefix}*:rate")
+                if rate is not None and name not in self._buckets:
+                    found.append(self._made_bucket(prefix + "*", name, float(rate), max(1.0, float(rate)), now_ms))
+                    break
+        policy = book.policy
+        if policy.key_rate is not None and policy.key_burst is not None:
+            found.append(self._made_bucket(book.name, entry.path[0], policy.key_rate, policy.key_burst, now_ms))
+        for bucket in found:
+            bucket.refill(now_ms)
+        return found
+
+    def _made_bucket(self, family: str, name: str, rate: float, burst: float, now_ms: int) -> Bucket:
+        bucket = self._made.get((family, name))
+        if bucket is None:
+            earned = rate * (now_ms - self._empty_ms[family]) / 1000 if family in self._empty_ms else burst
+            bucket = self._made[family, name] = Bucket(rate, burst, min(burst, earned), now_ms)
+        return bucket
+
+    def _has_tokens(self, book: QueueBook, entry: Entry, now_ms: int, *, slack: float) -> bool:
+        """Return whether all buckets have what a message needs; of one that queues share, a part may be enough."""
+        for bucket in self._buckets_of(book, entry, now_ms):
+            need = bucket.need(entry) if slack > 0 or not self._is_shared(book, entry) else 1
+            if bucket.level < need + slack:
+                return False
         return True
+
+    def _is_shared(self, book: QueueBook, entry: Entry) -> bool:
+        others = (other for other in self._books.queues.values() if other is not book and not other.is_dlq)
+        return any(set(entry.throttles) & set(each.throttles) for other in others for each in other.entries.values())
 
     # ---------------------------------------------------------------------------------------------------------- caps
 
@@ -75,17 +123,44 @@ class Rules:
             return int(said)
         if name in book.policy.caps:
             return book.policy.caps[name]
-        told = book.told_caps.get(path)
-        if told is None or (not if_told and not any(entry.path == path for entry in book.entries.values())):
-            return None
-        return told
+        said = self._books.config.get(f"cap:{book.name}:*") if len(path) == 1 and not book.is_dlq else None
+        if said is not None:
+            return int(said)
+        told, otherwise = book.told_caps.get(path), book.policy.key_cap if len(path) == 1 else None
+        if told is None:
+            return otherwise
+        if any(entry.path == path for entry in book.entries.values()):
+            return told
+        if if_told:
+            return told if otherwise is None else min(told, otherwise)
+        return None if otherwise is None else max(told, otherwise)
+
+    def _is_crowded(self, book: QueueBook, entry: Entry) -> bool:
+        """Return whether as many messages are leased as may be in all, and its tenant has its floor."""
+        most, tenant = book.policy.in_flight_max, entry.path[0]
+        if most is None:
+            return False
+        said = self._books.config.get(f"floor:{book.name}:{tenant}")
+        floor = book.policy.key_floor if said is None else int(said)
+        return book.in_use[entry.path[:1]] >= floor and sum(bool(each.token) for each in book.entries.values()) >= most
 
     def _is_capped(self, book: QueueBook, entry: Entry, *, if_told: bool) -> bool:
+        if self._is_crowded(book, entry):
+            return True
         for path in prefixes(entry.path):
             cap = self._cap(book, path, if_told=if_told)
             if cap is not None and book.in_use[path] >= cap:
                 return True
         return False
+
+    def is_prompt(self, book: QueueBook, entry: Entry, *, if_told: bool) -> bool:
+        """Return whether a message has a deadline or a throttle, or a cap on its key or one above it, or its queue a
+        rate for every key or a limit on messages in flight.
+        """
+        policy = book.policy
+        has_cap = any(self._cap(book, path, if_told=if_told) is not None for path in prefixes(entry.path))
+        is_limited = has_cap or policy.key_rate is not None or policy.in_flight_max is not None
+        return entry.deadline_ms is not None or bool(entry.throttles) or is_limited
 
     # ----------------------------------------------------------------------------------------------------- hand-outs
 
@@ -102,7 +177,7 @@ class Rules:
             violated("handed out beyond a cap:", what)
         self._check_order(entry, what)
         if not book.is_dlq:
-            self._take_tokens(entry, at_ms, what)
+            self._take_tokens(book, entry, at_ms, what)
 
     def _check_order(self, entry: Entry, what: str) -> None:
         if entry.is_fresh:
@@ -110,12 +185,12 @@ class Rules:
             if first != entry.number:
                 violated(f"handed out before {first}, which came first in its lane:", what)
 
-    def _take_tokens(self, entry: Entry, at_ms: int, what: str) -> None:
-        if not self._has_tokens(entry, at_ms, slack=-_SLACK):
-            violated("handed out without a token in", {name: self._buckets.get(name) for name in entry.throttles}, what)
-        for name in entry.throttles:
-            if name in self._buckets:
-                self._buckets[name].level -= 1
+    def _take_tokens(self, book: QueueBook, entry: Entry, at_ms: int, what: str) -> None:
+        buckets = self._buckets_of(book, entry, at_ms)
+        if not self._has_tokens(book, entry, at_ms, slack=-_SLACK):
+            violated("handed out without a token in", buckets, what)
+        for bucket in buckets:
+            bucket.level -= entry.cost if bucket.charges_cost else 1
 
     def eligible(self, queue: str, now_ms: int) -> Entry | None:
         """Return a waiting message that nothing holds back."""
@@ -136,15 +211,18 @@ class Rules:
             return False
         if book.is_dlq and entry.cap is not None:
             return False  # whether a cap counts among dead letters is left open
-        if book.is_dlq or not self._has_tokens(entry, now_ms, slack=_SLACK):
+        if book.is_dlq or not self._has_tokens(book, entry, now_ms, slack=_SLACK):
             return book.is_dlq
         return not any(self._may_be_held(book, name) for name in entry.throttles)
 
     def _may_be_held(self, book: QueueBook, throttle: str) -> bool:
         """Return whether all tokens of a throttle may be kept for other queues: all but one of its burst may be."""
-        bucket = self._buckets.get(throttle)
+        made = (bucket for (_, name), bucket in self._made.items() if name == throttle)
+        bucket = self._buckets.get(throttle) or next(made, None)
         if bucket is None or bucket.rate == 0 or bucket.level >= int(bucket.burst) - _SLACK:
             return False
+        if bucket.charges_cost:
+            return True  # tokens may be saved for another message that costs more
         others = (other for other in self._books.queues.values() if other is not book and not other.is_dlq)
         return any(
             throttle in entry.throttles and not entry.token for other in others for entry in other.entries.values()

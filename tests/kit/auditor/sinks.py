@@ -79,7 +79,18 @@ def _is_joined(numbers: list[int], parts: list[list[int]]) -> bool:
     return True
 
 
-TERM_NAMES = ("path", "weight", "cost", "priority", "throttles", "due_ms", "deadline_ms", "cap")
+TERM_NAMES = (
+    "path",
+    "weight",
+    "cost",
+    "priority",
+    "throttles",
+    "due_ms",
+    "deadline_ms",
+    "cap",
+    "attempts_max",
+    "visibility_ms",
+)
 
 
 def rows_of(terms: r.Terms) -> list[dict[str, Any]]:
@@ -94,6 +105,8 @@ def rows_of(terms: r.Terms) -> list[dict[str, Any]]:
         terms.due_ms or [None] * count,
         terms.deadlines_ms or [None] * count,
         terms.caps or [None] * count,
+        terms.max_attempts or [None] * count,
+        terms.visibilities_ms or [None] * count,
     )
     return [dict(zip(TERM_NAMES, row, strict=True)) for row in zip(*columns, strict=True)]
 

@@ -36,6 +36,8 @@ def expected_terms(queue: str, policy: QueuePolicy, message: NewMessage, at_ms: 
         "due_ms": at_ms + message.delay_ms if message.delay_ms else None,
         "deadline_ms": None if deadline_ms is None else at_ms + deadline_ms,
         "cap": _whole(policy.cap_from, headers, least=0, most=CAP_MAX),
+        "attempts_max": message.max_attempts,
+        "visibility_ms": message.visibility_timeout_ms,
     }
 
 

@@ -6,22 +6,22 @@ An answer may arrive late, or never. It must have been true when it became durab
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
 from fairlane.broker.requests import Call, Waiter
 from fairlane.errors import FairlaneError, LeaseMismatch, MessageNotFound
 from fairlane.model.message import Delivery, NewMessage, Receipt
-from fairlane.model.policy import QueuePolicy
 from fairlane.testing.stepped import Pending
 from fairlane.verbs.leases import Ack
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.queues import CreateQueue
 from fairlane.verbs.verb import Request
 from tests.kit.auditor.auditor import Auditor
-from tests.kit.auditor.books import violated
+from tests.kit.auditor.books import ProducerNumber, violated
 from tests.kit.cluster.node import OpenGroup, SimulatedNode
+from tests.kit.ids import numbered
 from tests.kit.simulation.answers import outcome_of
 
 QUEUES = ("alpha", "beta", "gamma", "delta")
@@ -42,6 +42,7 @@ class ClusterClients:
         self._nodes: dict[str, SimulatedNode | None] = {}
         self._group_of: dict[str, str] = {}
         self._sent = 0
+        self._latest: dict[str, deque[tuple[NewMessage, int]]] = {}
         self._held: list[tuple[str, Delivery]] = []
         self._seen: set[tuple[str, int]] = set()
         self._counts: Counter[str] = Counter()
@@ -66,9 +67,8 @@ class ClusterClients:
             return
         _, group = place
         if queue not in self.auditors[group.name].books.queues:
-            policy = QueuePolicy(
-                visibility_timeout_ms=self.chance.choice((3_000, 20_000)), max_attempts=0, backoff_ms=0
-            )
+            timeout_ms = self.chance.choice((3_000, 20_000))
+            policy: dict[str, Any] = {"visibility_timeout_ms": timeout_ms, "max_attempts": 0, "backoff_ms": 0}
             self._submit(group, CreateQueue(queue=queue, policy=policy), lambda _outcome: None)
             return
         self.chance.choice((self._enqueue, self._lease, self._lease, self._ack, self._ack))(queue, group)
@@ -76,18 +76,27 @@ class ClusterClients:
     def _submit(self, group: OpenGroup, request: Request[Any], judge: Callable[[Any], None]) -> None:
         group.engine.submit(Call(request, Judged(self, judge)))
 
+    def _message(self, queue: str) -> tuple[NewMessage, int]:
+        """Return a message with its number: a new one, or one that was sent before, whatever became of it."""
+        latest = self._latest.setdefault(queue, deque(maxlen=5))
+        if not latest or self._happens(0.8):
+            self._sent += 1
+            throttles = (THROTTLE,) if self._happens(0.3) else ()
+            key = self.chance.choice("xyz")
+            latest.append((NewMessage(payload=b"%d" % self._sent, fairness_key=key, throttles=throttles), self._sent))
+            return latest[-1]
+        return self.chance.choice(latest)
+
     def _enqueue(self, queue: str, group: OpenGroup) -> None:
-        self._sent += 1
         auditor = self.auditors[group.name]
-        throttles = (THROTTLE,) if self._happens(0.3) else ()
-        message = NewMessage(payload=b"%d" % self._sent, fairness_key=self.chance.choice("xyz"), throttles=throttles)
-        auditor.note_sent(queue, message)
+        message, number = self._message(queue)
+        auditor.note_sent(queue, message, ProducerNumber("", "p", number))
 
         def judge(outcome: Any) -> None:
             auditor.told_enqueued(queue, [message], outcome)
             self._counts["enqueued"] += isinstance(outcome, list)
 
-        self._submit(group, Enqueue(queue=queue, messages=[message]), judge)
+        self._submit(group, Enqueue(queue=queue, messages=[message], producer="p", numbers=(number,)), judge)
 
     def _lease(self, queue: str, group: OpenGroup) -> None:
         waiter = Waiter(
@@ -102,7 +111,7 @@ class ClusterClients:
         books = self.auditors[group].books
         for delivery in outcome if isinstance(outcome, list) else ():
             note = books.leases.get(delivery.token)
-            number = int(delivery.id, 16)
+            number = numbered(delivery.id)
             if note is None or (note.number, note.queue) != (number, delivery.queue):
                 violated(f"delivered {delivery}, whose lease is {note}")
             if books.births[number].message.payload != delivery.payload or (group, delivery.token) in self._seen:

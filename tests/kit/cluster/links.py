@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Literal, TypeVar
 
 from fairlane.adapters.memory.board import MemoryBoard
+from fairlane.adapters.shared.attendance import Attendance
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.ports.board import Entry
 
 Trouble = Literal["cut", "deaf", "slow"]
 TROUBLES: tuple[Trouble, ...] = ("cut", "deaf", "slow")
+GRACE_MS = 300
 T = TypeVar("T")
 
 
@@ -57,11 +59,14 @@ class Link:
 
 
 class LinkedBoard:
-    """A ``Board`` at the end of a link."""
+    """A ``Board`` at the end of a link, which is looked at in steps of the simulation, as PostgreSQL is by a thread."""
 
-    def __init__(self, board: MemoryBoard, link: Link) -> None:
+    def __init__(self, board: MemoryBoard, link: Link, *, monotonic_ms: Callable[[], int]) -> None:
         self._board = board
         self._link = link
+        self._monotonic_ms = monotonic_ms
+        self._attendance: Attendance[str] = Attendance(grace_s=GRACE_MS / 1_000)
+        self._on_lost: Callable[[], None] = lambda: None
 
     def read(self) -> dict[str, Entry]:
         """Return everything on the board."""
@@ -74,6 +79,40 @@ class LinkedBoard:
     def remove(self, name: str, *, version: str) -> bool:
         """Remove an entry of a version; return False if its version has changed."""
         return self._link.call(lambda: self._board.remove(name, version=version))
+
+    def attend(self, process: str, on_lost: Callable[[], None]) -> None:
+        """Show from the next look on that a process is connected."""
+        self._on_lost = on_lost
+        self._attendance.expect(process)
+
+    def look(self) -> None:
+        """Look who is connected."""
+        attendance, own = self._attendance, str(self._attendance.own)
+        if not attendance.is_shown:
+            attendance.show(sent_s=self._now_s())
+            self._link.call(lambda: self._board.attend(own, lambda: None), is_change=False)
+        sent_s = self._now_s()
+        present = self._link.call(self._board.present, is_change=False)
+        if own in present:
+            attendance.note(present, sent_s=sent_s, answered_s=self._now_s())
+            return
+        attendance.connected()
+        self._on_lost()
+
+    def ended(self, processes: Collection[str]) -> frozenset[str]:
+        """Return those of the processes that were seen, and are no longer connected."""
+        return frozenset(process for process in processes if process in self._attendance.ended)
+
+    def is_attending(self) -> bool:
+        """Return whether no other node can have seen that this one is not connected."""
+        return self._attendance.is_certain(self._now_s())
+
+    def hang_up(self) -> None:
+        """End the session, without a word to the node, whether it lives or not."""
+        self._board.hang_up()
+
+    def _now_s(self) -> float:
+        return self._monotonic_ms() / 1_000
 
     def wait(self, timeout_s: float) -> None:
         """Do nothing: simulated nodes read the board in their own steps."""

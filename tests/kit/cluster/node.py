@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from fairlane.adapters.shared.ownership import Ownership
+from fairlane.adapters.shared.ownership import OwnerProcess, Ownership
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.requests import Call, Read, Submission
 from fairlane.cluster.budgets import OPENING_KEY, config_of, owner_step, share_in, steward_step, totals
@@ -60,7 +61,7 @@ class SimulatedNode:
         store_type: type[SharedStore] = SharedStore,
     ) -> None:
         self.name = name
-        self.incarnation = f"{name}-{incarnation}"
+        self.incarnation = self._first_name = f"{name}-{incarnation}"
         self.board = board
         self.link = link
         self.clock = clock
@@ -75,11 +76,14 @@ class SimulatedNode:
         self._beat = 0
         self._openings = 0
         self._balanced_ms = monotonic_ms()
+        self._names = 0
+        self.board.attend(self.incarnation, self._go_on_as_another)
         self._life = self._live()
+        self._looks = self._look()
 
     def steps(self) -> list[Steps]:
         """Return the tasks of this process, of which the simulation chooses the next one to step."""
-        return [self._life, *(steps for group in self.groups.values() for steps in group.steps)]
+        return [self._life, self._looks, *(steps for group in self.groups.values() for steps in group.steps)]
 
     # ------------------------------------------------------------------------------------------------------- the node
 
@@ -90,14 +94,34 @@ class SimulatedNode:
             except StoreFailed:
                 yield
 
+    def _look(self) -> Steps:
+        """Look who is connected to the board."""
+        while True:
+            with suppress(StoreFailed):
+                self.board.look()
+            yield
+
+    def _go_on_as_another(self) -> None:
+        """Take a new name, and open all groups again, since others may know that the old one has ended."""
+        self._names += 1
+        self.incarnation = f"{self._first_name}-{self._names}"
+        self.board.attend(self.incarnation, self._go_on_as_another)
+        for group in self.groups.values():
+            group.is_closing = True
+
+    def is_in_doubt(self, incarnation: str) -> bool:
+        """Return whether others may know that an incarnation has ended."""
+        return incarnation != self.incarnation or not self.board.is_attending()
+
     def _beat_once(self) -> Steps:
         view = view_of(self.board.read())
         yield
         self._show_life(view)
         yield
         now_ms = self._monotonic_ms()
+        ended = self.board.ended([entry.incarnation for entry in view.nodes.values()])
         view = view_of(self.board.read())
-        self._watch.note(view.nodes, now_ms)
+        self._watch.note(view.nodes, now_ms, ended=ended)
         live = self._watch.live(now_ms) | {self.name}
         yield
         for move in self._moves(view, live):
@@ -120,7 +144,7 @@ class SimulatedNode:
         self.board.put(NODE + self.name, encode(entry), version=view.versions.get(NODE + self.name))
 
     def _moves(self, view: BoardView, live: frozenset[str]) -> list[Move]:
-        moves = homeless(view.groups, view.nodes, live)
+        moves = homeless(view.groups, view.nodes, live, self._watch.ended)
         is_due = self._monotonic_ms() - self._balanced_ms >= _BALANCE_MS
         if moves or not is_due or steward(view.nodes, live) != self.name:
             return moves
@@ -135,19 +159,22 @@ class SimulatedNode:
             if group is not None and group.engine.is_fenced:
                 del self.groups[name]
             elif entry.home == self.name and group is None:
-                self._open(name)
+                self._open(name, left_by=entry.left_by)
             elif entry.home != self.name and group is not None:
                 group.is_closing = True
             yield
 
-    def _open(self, name: str) -> None:
+    def _open(self, name: str, *, left_by: str) -> None:
         self._openings += 1
-        ownership = Ownership(owner=self.name, heartbeat_timeout_ms=HEARTBEAT_TIMEOUT_MS, sends_heartbeats=False)
+        doubt = partial(self.is_in_doubt, self.incarnation)
+        process = OwnerProcess(name=self.incarnation, is_in_doubt=doubt, ended=self._watch.ended | {left_by})
+        timeout_ms = HEARTBEAT_TIMEOUT_MS
+        ownership = Ownership(owner=self.name, heartbeat_timeout_ms=timeout_ms, sends_heartbeats=False, process=process)
         store = self._store_type(
             self._log_of(name),
             self.link,
             ownership=ownership,
-            name=f"{self.incarnation}/{self._openings}",
+            name=f"{self.incarnation}.{self._openings}",
             monotonic=lambda: self._monotonic_ms() / 1_000,
         )
         engine = Engine(store, hooks=SimulatedHooks(), clock=self.clock, entropy=self._entropy, carry_floor=50)

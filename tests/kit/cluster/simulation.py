@@ -1,9 +1,10 @@
 """The deterministic simulation of several nodes: real engines and real decisions, over links and clocks that fail.
 
 A seed determines everything: whose step is next, which node pauses and for how long, which one dies, whose link is cut,
-deaf or slow, and how far clocks are apart. An auditor per group reads durable commits and checks every answer: no
-acknowledged message is lost, each lease is granted once, tokens only grow, and every node refuses a stale lease. At the
-end the simulation repairs everything; then every group must have an owner and all queues must drain.
+deaf or slow, whose session at the board ends although it lives, and how far clocks are apart. An auditor per group
+reads durable commits and checks every answer: no acknowledged message is lost, each lease is granted once, tokens only
+grow, and every node refuses a stale lease. No node answers from memory after another has taken over. At the end the
+simulation repairs everything; then every group must have an owner and all queues must drain.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ class ClusterSimulation(ClusterClients):
         self._nodes[name] = SimulatedNode(
             name,
             incarnation=self._counts["started"],
-            board=LinkedBoard(self._board, link),
+            board=LinkedBoard(self._board.another(), link, monotonic_ms=lambda: self._now_ms),
             link=link,
             clock=self._clocks[name],
             monotonic_ms=lambda: self._now_ms,
@@ -222,7 +223,9 @@ class ClusterSimulation(ClusterClients):
 
     def _make_trouble(self) -> None:
         name = self.chance.choice(NODES)
-        what = self.chance.choice((self._stop, self._cut, self._kill, self._jump, self._mend, self._mend, self._want))
+        what = self.chance.choice(
+            (self._stop, self._cut, self._kill, self._hang_up, self._jump, self._mend, self._mend, self._want)
+        )
         what(name)
 
     def _stop(self, name: str) -> None:
@@ -239,6 +242,10 @@ class ClusterSimulation(ClusterClients):
         self._counts["!stop"] += 1
         self._stopped[name] = self._now_ms + pause_ms
 
+    def _doze(self, name: str) -> None:
+        """Stop a node for less than its timeout, so that only its lost session can tell it to ask its stores."""
+        self._stopped[name] = self._now_ms + HEARTBEAT_TIMEOUT_MS * 3 // 4
+
     def _cut(self, name: str) -> None:
         self._links[name].trouble = self.chance.choice(TROUBLES)
         self._counts[f"!{self._links[name].trouble}"] += 1
@@ -254,6 +261,16 @@ class ClusterSimulation(ClusterClients):
         self.note(f"{name} dies")
         self._counts["!kill"] += 1
         self._nodes[name] = None
+        node.board.hang_up()
+
+    def _hang_up(self, name: str) -> None:
+        """End the session of a node that lives, and that may not notice for a while."""
+        node = self._nodes[name]
+        if node is not None:
+            self.note(f"{name} loses its session")
+            self._counts["!session"] += 1
+            node.board.hang_up()
+            self.chance.choice((self._doze, self._cut, self._want))(name)
 
     def _jump(self, name: str) -> None:
         jump_ms = self.chance.choice((-60_000, -1_000, 1_000, 60_000))

@@ -54,7 +54,8 @@ class SharedLog:
         if self.session not in sessions:
             if was_owner:
                 return None
-            ownership.check_free(owner=self.owner, left_ms=self.owned_until_ms - self._now_ms())
+            left_ms = self.owned_until_ms - self._now_ms()
+            ownership.check_free(owner=self.owner, session=self.session or "", left_ms=left_ms)
         self.epoch += 1
         self.owner, self.session = ownership.owner, session
         self.owned_until_ms = self._now_ms() + ownership.heartbeat_timeout_ms
@@ -106,7 +107,7 @@ class SharedStore:
         self._ownership = ownership
         self._name = name
         self._monotonic = monotonic
-        self._tenure = Tenure(ownership.heartbeat_timeout_ms, monotonic)
+        self._tenure = Tenure(ownership, monotonic)
         self._number = 0
         self._sessions: set[str] = set()
         self._session = ""
@@ -135,10 +136,14 @@ class SharedStore:
         return extent
 
     def check_owned(self) -> None:
-        """Check that this node still owns the store; ask the log only after a silence longer than the lease."""
+        """Check that this node still owns the store; ask the log only after a silence longer than the lease, or in
+        doubt.
+        """
         self._tenure.check()
         if not self._is_open or self._tenure.has_lapsed:
             self.renew()
+        elif self._log.owner not in (None, self._ownership.owner):  # a late request of its own to open it does no harm
+            violated(f"{self._session} answers from memory, although {self._log.session} has taken over")
 
     def keep(self) -> None:
         """Renew ownership if that is due, as a thread does for real stores."""
@@ -210,7 +215,7 @@ class SharedStore:
             self._is_open = False
             self._epoch = None
             self._sessions.clear()
-            self._tenure = Tenure(self._ownership.heartbeat_timeout_ms, self._monotonic)
+            self._tenure = Tenure(self._ownership, self._monotonic)
 
     def _opened(self) -> int:
         if not self._is_open or self._epoch is None:

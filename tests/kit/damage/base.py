@@ -16,6 +16,7 @@ from pathlib import Path
 
 from fairlane.adapters.rocksdb.high_water import read_high_water
 from fairlane.assembly import Broker, open_broker
+from tests.kit.ids import numbered
 
 QUEUE = "orders"
 MESSAGES = 150
@@ -56,7 +57,7 @@ def _live(broker: Broker, answered: Answered, first: int) -> int:
         payload = payload_of(number)
         id_ = broker.enqueue(QUEUE, payload)
         answered.payloads[id_] = payload.decode()
-        last = int(id_, 16)
+        last = numbered(id_)
         if number % 5 == 0 or number % 7 == 0:
             (leased,) = broker.lease(QUEUE, visibility_ms=_LEASE_MS)
             last = leased.token

@@ -12,6 +12,7 @@ from fairlane.errors import FairlaneError, MessageNotFound
 from fairlane.maintenance import repair_store
 from tests.kit.damage.base import QUEUE, Answered
 from tests.kit.damage.kinds import KINDS, random_damage
+from tests.kit.ids import numbered
 
 SEEDS = 200
 
@@ -92,7 +93,7 @@ def _repair(folder: Path, answered: Answered) -> str:
         if not lost:
             left = Answered({i: p for i, p in answered.payloads.items() if i not in unreadable}, answered.acked, 0)
         else:
-            told = {i: p for i, p in answered.payloads.items() if int(i, 16) < lost.start and i not in unreadable}
+            told = {i: p for i, p in answered.payloads.items() if numbered(i) < lost.start and i not in unreadable}
             left = Answered(told, [], 0)
         if lost.start == 1:
             broker.create_queue(QUEUE)
@@ -128,4 +129,4 @@ def _reused(broker: Broker, answered: Answered) -> int:
     broker.create_queue("afterwards")
     id_ = broker.enqueue("afterwards", b"new")
     (leased,) = broker.lease("afterwards")
-    return sum(number <= answered.last for number in (int(id_, 16), leased.token))
+    return sum(number <= answered.last for number in (numbered(id_), leased.token))

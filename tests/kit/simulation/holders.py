@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from fairlane.errors import FairlaneError
-from fairlane.model.message import Delivery
+from fairlane.model.message import Delivery, NewMessage
 from fairlane.verbs.leases import Ack, Extend, Forward, Nack, SetState
 from fairlane.verbs.methods.conversions import receipt_of, receipts_of
-from tests.kit.auditor.books import violated
+from tests.kit.auditor.books import LeaseNote, violated
+from tests.kit.ids import numbered
 from tests.kit.simulation.answers import Holding
 from tests.kit.simulation.clients import Clients
 
@@ -57,7 +60,8 @@ class Holders(Clients):
         deliveries = [holding.delivery for holding in holdings[:1]]
         auditor, draw = self.world.auditor, self.world.workload
         targets = {self._queue(): draw.messages() for _ in range(draw.one_of(1, 1, 2))}
-        for target, messages in targets.items():
+        heirs = {target: [_heir(message, deliveries[0]) for message in news] for target, news in targets.items()}
+        for target, messages in heirs.items():
             for message in messages:
                 auditor.note_sent(target, message)
 
@@ -66,7 +70,7 @@ class Holders(Clients):
                 return
             auditor.told_ended(deliveries, [None] * len(deliveries), self.world.now_ms(), "acked")
             ids = iter(outcome)
-            for target, messages in targets.items():
+            for target, messages in heirs.items():
                 auditor.told_enqueued(target, messages, [next(ids) for _ in messages])
 
         label = f"ack {_ids(deliveries)} of {queue}, forward to {list(targets)}"
@@ -96,8 +100,10 @@ class Holders(Clients):
             for delivery, result in zip(deliveries, outcome if isinstance(outcome, list) else (), strict=False):
                 note = auditor.books.leases[delivery.token]
                 due_ms = note.ended_ms + delay_ms if delay_ms else None
+                if not isinstance(result, FairlaneError) and result not in _fates(note):
+                    violated(f"{delivery.id} was said to be {result}; its lease is {note}")
                 if (
-                    result is None
+                    not isinstance(result, FairlaneError)
                     and note.ended.startswith("returned")
                     and delay_ms is not None
                     and (intent == "defer" or not auditor.has_hook(queue))
@@ -164,4 +170,19 @@ class Holders(Clients):
 
 
 def _ids(deliveries: list[Delivery]) -> str:
-    return ", ".join(f"{int(delivery.id, 16)}/{delivery.token}" for delivery in deliveries)
+    return ", ".join(f"{numbered(delivery.id)}/{delivery.token}" for delivery in deliveries)
+
+
+def _fates(note: LeaseNote) -> tuple[str, ...]:
+    """Return what a broker may say that became of a returned message."""
+    if note.ended.startswith("dead"):
+        return ("dead",)
+    return ("delayed" if (note.due_ms or 0) > note.ended_ms else "waiting", "expired")
+
+
+def _heir(message: NewMessage, delivery: Delivery) -> NewMessage:
+    """Return a forwarded message as it should be enqueued: it takes what it lacks from the acknowledged one."""
+    fields = {"fairness_key": delivery.fairness_key, "correlation_id": delivery.correlation_id}
+    return msgspec.structs.replace(
+        message, **{name: value for name, value in fields.items() if getattr(message, name) is None}
+    )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.model.histogram import Histogram
+from fairlane.model.hook_limits import NO_HOOK_LIMITS, HookLimits
 from fairlane.model.views import HookStatistics, HookTrial
 from fairlane.ports.hooks import UNLIMITED_NS, EnqueueQuestion, FailureQuestion
 
@@ -42,13 +43,19 @@ class SimulatedHooks:
         self._set: dict[str, tuple[str | None, str | None]] = {}
         self.spent_ns = 0
 
-    def check(self, *, on_enqueue: str | None, on_failure: str | None) -> str | None:
+    def check(
+        self, *, on_enqueue: str | None, on_failure: str | None, limits: HookLimits = NO_HOOK_LIMITS
+    ) -> str | None:
         """Return why these scripts can't be set, or None if they can."""
+        del limits
         is_known = on_enqueue in (None, ON_ENQUEUE) and on_failure in (None, ON_FAILURE)
         return None if is_known else "there is no such script"
 
-    def set(self, queue: str, *, on_enqueue: str | None, on_failure: str | None) -> None:
+    def set(
+        self, queue: str, *, on_enqueue: str | None, on_failure: str | None, limits: HookLimits = NO_HOOK_LIMITS
+    ) -> None:
         """Set the scripts of a queue."""
+        del limits
         self._set[queue] = (on_enqueue, on_failure)
 
     def remove(self, queue: str) -> None:
@@ -84,9 +91,9 @@ class SimulatedHooks:
         del queue, script
         return HookTrial(answer=failure_answer(question.headers, question.attempts), fault=None, elapsed_us=0)
 
-    def statistics(self, queue: str) -> HookStatistics:
+    def statistics(self, queue: str, now_ms: int) -> HookStatistics:
         """Return zeros."""
-        del queue
+        del queue, now_ms
         return HookStatistics(calls=0, faults=0, bypassed=0, elapsed_us=0, is_open=False, last_fault=None)
 
     def timings(self, queue: str) -> Histogram:

@@ -13,8 +13,18 @@ from fairlane.model.views import DeadLetterFilter, Explained, QueueView, Redrive
 from fairlane.verbs.config import SetConfig
 from fairlane.verbs.journal import RemoveReader, SetReader
 from fairlane.verbs.methods.conversions import fields_of
-from fairlane.verbs.queues import CreateQueue, DeleteQueue, PauseQueue, PurgeQueue, ResumeQueue, UpdateQueue
+from fairlane.verbs.queues import (
+    CreateQueue,
+    DeleteQueue,
+    EnsuredQueue,
+    EnsureQueue,
+    PauseQueue,
+    PurgeQueue,
+    ResumeQueue,
+    UpdateQueue,
+)
 from tests.kit.auditor.books import violated
+from tests.kit.ids import numbered
 from tests.kit.simulation.sinks import BatchWriters
 from tests.kit.simulation.workload import QUEUES
 
@@ -45,6 +55,7 @@ class Everybody(BatchWriters):
             (0.4, self.purge),
             (3, self.pause_or_resume),
             (2, self.create),
+            (1, self.ensure),
             (1.5, self.update),
             (0.3, self.delete),
             (5, self.configure),
@@ -73,7 +84,18 @@ class Everybody(BatchWriters):
             if (outcome is None or isinstance(outcome, QueueExists)) and queue not in self.world.auditor.books.queues:
                 self._check_gone(queue)
 
-        self.do(f"create {queue}", CreateQueue(queue=queue, policy=draw.policy()), judge)
+        self.do(f"create {queue}", CreateQueue(queue=queue, policy=fields_of(draw.policy())), judge)
+
+    def ensure(self) -> None:
+        """Create a queue unless it exists; the policy of one that exists stays."""
+        draw = self.world.workload
+        queue = draw.one_of(*QUEUES)
+
+        def judge(outcome: Any) -> None:
+            if isinstance(outcome, EnsuredQueue) and queue not in self.world.auditor.books.queues:
+                self._check_gone(queue)
+
+        self.do(f"ensure {queue}", EnsureQueue(queue=queue, policy=fields_of(draw.policy())), judge)
 
     def _check_gone(self, queue: str) -> None:
         if not self.world.auditor.books.counts["QueueRemoved"]:
@@ -93,8 +115,8 @@ class Everybody(BatchWriters):
 
     def purge(self) -> None:
         """Purge a queue."""
-        queue = self._any_queue()
-        self.do(f"purge {queue}", PurgeQueue(queue=queue), _believe)
+        queue, with_leased = self._any_queue(), self.world.workload.happens(0.5)
+        self.do(f"purge {queue}, {with_leased=}", PurgeQueue(queue=queue, with_leased=with_leased), _believe)
 
     def pause_or_resume(self) -> None:
         """Pause a queue or a key, or resume one that is paused."""
@@ -131,6 +153,7 @@ class Everybody(BatchWriters):
             older_than_ms=draw.one_of(None, None, draw.span_ms()),
         )
         count, rate, is_dry_run = draw.one_of(None, 3), draw.one_of(None, None, 5.0), draw.happens(0.1)
+        target = draw.one_of(None, None, self._queue())
 
         def ask() -> RedriveView:
             return engine.redrives.start(
@@ -140,6 +163,7 @@ class Everybody(BatchWriters):
                 count=count,
                 rate=rate,
                 is_dry_run=is_dry_run,
+                target=target,
                 by=None,
                 now_ms=engine.now_ms(),
             )
@@ -176,7 +200,8 @@ class Everybody(BatchWriters):
 
         def judge(outcome: Any) -> None:
             if isinstance(outcome, QueueView):
-                book, dlq = books.queues[queue], books.queues[f"{queue}.dlq"]
+                book = books.queues[queue]
+                dlq = books.queues.get(book.policy.dead_letter_queue or "") or books.queues[f"{queue}.dlq"]
                 leased = sum(1 for entry in book.entries.values() if entry.token)
                 size = sum(entry.size for entry in book.entries.values())
                 expected = (len(book.entries) - leased, leased, size, len(dlq.entries), book.is_paused)
@@ -197,7 +222,7 @@ class Everybody(BatchWriters):
         queue, message_id = entry.queue, f"{entry.number:016x}"
 
         def judge(outcome: Any) -> None:
-            now = self.world.auditor.books.entry(queue, int(message_id, 16))
+            now = self.world.auditor.books.entry(queue, numbered(message_id))
             if isinstance(outcome, Explained) and (now is None or bool(now.token) != (outcome.reason == "leased")):
                 violated(f"message {message_id} was explained as {outcome}, and is {now}")
 
@@ -212,7 +237,7 @@ class Everybody(BatchWriters):
 
         def judge(outcome: Any) -> None:
             if isinstance(outcome, MessageView):
-                number = int(message_id, 16)
+                number = numbered(message_id)
                 entry, sent = books.must_have(queue, number, "showing"), books.births[number].message
                 found = (
                     outcome.payload,

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from fairlane.testing.faulty_store import Fault
 from fairlane.verbs.config import SetConfig
 from fairlane.verbs.methods.conversions import fields_of
@@ -158,7 +160,9 @@ class Simulation(SimulatedProcess):
             auditor.check_served(waiter.queue, now_ms, answer.label)
         for consumer in self.clients.consumers:
             got = self.clients.given[id(consumer)]
-            if sum(1 for delivery in got if auditor.holds(delivery, now_ms)) < consumer.credit:
+            in_flight = sum(1 for delivery in got if auditor.holds(delivery, now_ms))
+            is_busy = consumer.handlers is not None and in_flight >= consumer.handlers
+            if in_flight < consumer.credit and not (is_busy and auditor.has_prompt(consumer.queue)):
                 auditor.check_served(consumer.queue, now_ms, f"a consumer with credit {consumer.credit}")
         auditor.check_timely(now_ms)
         auditor.check_ledger(self.engine.ledger, now_ms)
@@ -190,8 +194,16 @@ class Simulation(SimulatedProcess):
                 self._do(ResumeQueue(queue=book.name, key=path))
             if not book.is_dlq:
                 policy = self.workload.policy(before=book.policy)
-                while policy.caps or policy.deadline_ms is not None:
+                while policy.caps or policy.deadline_ms is not None or policy.dead_letter_queue is not None:
                     policy = self.workload.policy(before=book.policy)
+                unlimited = {
+                    "key_cap": None,
+                    "key_rate": None,
+                    "key_burst": None,
+                    "in_flight_max": None,
+                    "key_floor": 0,
+                }
+                policy = msgspec.structs.replace(policy, **unlimited)
                 self._do(UpdateQueue(queue=book.name, policy=fields_of(policy)))
         for _ in range(len(self.clients.consumers)):
             self.clients.detach()

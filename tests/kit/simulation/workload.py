@@ -18,6 +18,16 @@ TENANTS = 12
 _KEY_SOURCES = (None, None, "header:tenant", "team-{tenant}", ("header:tenant", "header:device"))
 
 
+TEMPLATES = (
+    '{"auto_create": true}',
+    f'{{"auto_create": true, "policy": {{"max_attempts": 2, "on_enqueue": "{ON_ENQUEUE}"}}}}',
+    '{"auto_create": true, "queues_max": 2}',
+    '{"policy": {"quantum": 3}}',
+    None,
+)
+"""Templates of new queues, and None to remove one."""
+
+
 class Workload:
     """Draws requests. Equal generators draw equal requests."""
 
@@ -74,7 +84,10 @@ class Workload:
         chance = self.chance
         policy = QueuePolicy(
             visibility_timeout_ms=self.one_of(500, 5_000, 30_000),
+            late_ack=self.happens(0.3),
             max_attempts=self.one_of(0, 1, 2, 3, 5),
+            max_expiries=self.one_of(0, 0, 1, 3),
+            dead_letter_queue=self.one_of(None, None, None, None, "alpha.dlq", "beta.dlq"),
             backoff_ms=self.one_of(0, 100, 1_000),
             backoff_factor=self.one_of(1.0, 2.0, 3.5),
             backoff_max_ms=self.one_of(500, 60_000),
@@ -87,7 +100,9 @@ class Workload:
             cost_from=self.one_of(None, None, "header:cost"),
             priority_from=self.one_of(None, None, "header:priority"),
             cap_from=self.one_of(None, None, None, "header:cap") if before is None else before.cap_from,
-            throttles_from=self.one_of((), (), ("header:throttle",), ("header:throttle", "db"), ("per-{tenant}",)),
+            throttles_from=self.one_of(
+                *((), (), ("header:throttle",), ("header:throttle", "db"), ("per-{tenant}",), ("team-{tenant}", "db")),
+            ),
             weights={self.tenant(): chance.randint(1, 5)} if self.happens(0.3) else {},
             caps={self.tenant(): chance.randint(0, 3)} if self.happens(0.3) else {},
             quantum=self.one_of(1, 1, 5, 1000),
@@ -96,6 +111,9 @@ class Workload:
             journal_retention_ms=self.one_of(None, None, 120_000),
             on_enqueue=self.one_of(None, None, ON_ENQUEUE),
             on_failure=self.one_of(None, None, ON_FAILURE),
+            key_cap=self.one_of(None, None, None, 1, 3),
+            **self.one_of({}, {}, {"key_rate": 2.0, "key_burst": 3.0}),
+            **self.one_of({}, {}, {"in_flight_max": chance.randint(0, 6), "key_floor": chance.randint(0, 2)}),
         )
         return msgspec.structs.replace(policy, **self._limits()) if self.happens(0.5) else policy
 
@@ -124,6 +142,8 @@ class Workload:
             (0.15, "delay_ms", self.span_ms),
             (0.12, "deadline_ms", self.span_ms),
             (0.3, "dedup_id", self._dedup_id),
+            (0.1, "max_attempts", lambda: self.chance.randint(0, 4)),
+            (0.1, "visibility_timeout_ms", lambda: self.one_of(300, 5_000, 40_000)),
             (0.2, "correlation_id", lambda: f"c{self.chance.randint(0, 99)}"),
         )
         for likelihood, name, draw in optional:
@@ -181,8 +201,12 @@ class Workload:
             (f"throttle:{bucket}:rate", ("0", "0.5", "2", "10", "100", None)),
             (f"throttle:{bucket}:rate", ("0.2", "1", "5", None)),
             (f"throttle:{bucket}:burst", ("1", "3", "20", None)),
+            (f"floor:{queue}:{tenant}", ("0", "1", "3", None)),
+            (f"throttle:{bucket}:charge", ("cost", "cost", "message", None)),
             (f"weight:{queue}:{self.one_of(tenant, tenant + '/app')}", ("1", "3", "10", None)),
-            (f"cap:{queue}:{self.one_of(tenant, tenant + '/app', tenant + '/app/ios')}", ("0", "1", "2", None)),
+            (f"cap:{queue}:{self.one_of('*', tenant, tenant + '/app', tenant + '/app/ios')}", ("0", "1", "2", None)),
+            ("throttle:team-*:rate", ("2", "2", None)),
             (f"note:{tenant}", ("x", "y", None)),
+            (f"queue_template:{self.one_of(queue, queue[0] + '*', '*')}", TEMPLATES),
         )
         return key, self.chance.choice(values)

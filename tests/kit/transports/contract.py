@@ -24,6 +24,7 @@ from fairlane.errors import (
     ReaderNotFound,
     StateMismatch,
 )
+from fairlane.verbs.messages import Enqueue
 
 _AT_ONCE = {"backoff_ms": 0, "backoff_jitter": 0.0}
 
@@ -117,16 +118,46 @@ class TransportContract:
 
         self.run(scenario)
 
+    def test_a_message_has_limits_of_its_own(self) -> None:
+        """Its attempts and its visibility timeout arrive, and count instead of the queue's."""
+
+        async def scenario(client: AsyncClient) -> None:
+            message_id = await client.enqueue("jobs", b"x", max_attempts=1, visibility_timeout_ms=400_000)
+            view = await client.get("jobs", message_id)
+            check_same((view.max_attempts, view.visibility_timeout_ms), (1, 400_000), "limits")
+            (message,) = await client.lease("jobs")
+            check_same(message.expires_ms > view.enqueued_ms + 300_000, True, "a long lease")
+            await message.nack("no")
+            check_same((await client.queue("jobs.dlq")).waiting, 1, "dead letters")
+
+        self.run(scenario)
+
+    def test_a_repeated_number_makes_an_enqueue_the_same(self) -> None:
+        """A request that is sent again, whole or in part, is answered with the ids of the first time."""
+
+        async def scenario(client: AsyncClient) -> None:
+            messages = [NewMessage(payload=b"%d" % number) for number in range(3)]
+            request = Enqueue(queue="jobs", messages=messages, producer="a-program", numbers=(7,))
+            first = await client.call(request)
+            check_same(await client.call(request), first, "answer to the repeat")
+            part = await client.call(request.of_rows([0, 2]))
+            check_same(part.results, [first.results[0], first.results[2]], "answer to the repeat of a part")
+            check_same((await client.queue("jobs")).waiting, 3, "waiting")
+            unsound = Enqueue(queue="jobs", messages=messages, producer="a-program", numbers=(9, 8, 7))
+            await check_refused(InvalidArgument, client.call(unsound))
+
+        self.run(scenario)
+
     def test_messages_are_given_back_in_three_ways(self) -> None:
         """A nack counts a failure and keeps its text, a defer counts none, and a dead letter is one at once."""
 
         async def scenario(client: AsyncClient) -> None:
             await client.enqueue("jobs", b"x")
             (message,) = await client.lease("jobs")
-            await message.defer(0)
+            check_same(await message.defer(0), "waiting", "what became of a deferred message")
             (message,) = await client.lease("jobs", wait_ms=5_000)
             check_same((message.attempt, message.failures), (2, 0), "attempt and failures after a defer")
-            await message.nack("it broke", delay_ms=0)
+            check_same(await message.nack("it broke", delay_ms=1), "delayed", "what became of a failed message")
             (message,) = await client.lease("jobs", wait_ms=5_000)
             check_same((message.failures, message.errors[-1].error), (1, "it broke"), "failures after a nack")
             await message.dead_letter("hopeless")
@@ -203,6 +234,19 @@ class TransportContract:
             (message,) = await client.lease("jobs", with_state=True, wait_ms=5_000)
             check_same(message.state, b"step 2", "state at the next lease")
             check_same(await message.set_state(None), None, "etag of no state")
+
+        self.run(scenario)
+
+    def test_a_delivery_carries_its_deadline(self) -> None:
+        """A message with a deadline says when that is, and how much time was left at the hand-out."""
+
+        async def scenario(client: AsyncClient) -> None:
+            await client.enqueue("jobs", b"soon", deadline_ms=3_600_000)
+            await client.enqueue("jobs", b"whenever")
+            soon, whenever = await client.lease("jobs", 2)
+            check_same(soon.deadline_ms, soon.enqueued_ms + 3_600_000, "deadline")
+            check_same(soon.delivery.time_left_ms in range(3_000_000, 3_600_001), True, "time left is plausible")
+            check_same((whenever.deadline_ms, whenever.delivery.time_left_ms), (None, None), "no deadline")
 
         self.run(scenario)
 

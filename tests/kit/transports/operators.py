@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fairlane.client import AsyncClient, DeadLetterFilter, NewMessage
-from fairlane.errors import InvalidArgument
+from fairlane.errors import InvalidArgument, QueueNotFound
 from fairlane.model.answers import FailureAnswer
+from tests.kit.ids import numbered
 from tests.kit.transports.contract import TransportContract, check_refused, check_same
 
 _HOOK = 'function on_enqueue(message) return { fairness_key = message.headers["tenant"] } end'
@@ -12,6 +13,27 @@ _HOOK = 'function on_enqueue(message) return { fairness_key = message.headers["t
 
 class OperatorContract(TransportContract):
     """Queues, config, hooks, dead letters and the journal. Each test has its own empty server."""
+
+    def test_queues_are_ensured_and_begin_with_their_template(self) -> None:
+        """The given fields arrive, also those with their default, and the answer names what differs."""
+
+        async def scenario(client: AsyncClient) -> None:
+            await client.set_queue_template("mail.*", {"max_attempts": 2, "quantum": 7}, auto_create=True)
+            await client.create_queue("mail.a", {"max_attempts": 5, "weights": {"a": 3}, "deadline_ms": None})
+            policy = (await client.queue("mail.a")).policy
+            check_same((policy.max_attempts, policy.quantum, policy.weights), (5, 7, {"a": 3}), "policy")
+            found = await client.ensure_queue("mail.a", {"max_attempts": 5, "quantum": 1})
+            check_same((found.is_created, found.differing), (False, ["quantum"]), "ensured")
+            made = await client.ensure_queue("mail.b", {"quantum": 1})
+            check_same((made.is_created, made.policy.max_attempts, made.policy.quantum), (True, 2, 1), "created")
+            await client.enqueue("mail.c", b"x")
+            check_same((await client.queue("mail.c")).policy.quantum, 7, "created by its message")
+            templates = await client.queue_templates()
+            check_same(list(templates), ["mail.*"], "templates")
+            await client.remove_queue_template("mail.*")
+            await check_refused(QueueNotFound, client.enqueue("mail.d", b"x"))
+
+        self.run(scenario)
 
     def test_operators_rule_queues(self) -> None:
         """Queues are updated, paused, resumed, inspected, listed, purged and deleted."""
@@ -98,7 +120,7 @@ class OperatorContract(TransportContract):
             message_id = await client.enqueue("jobs", b"x")
             page = await client.read_journal()
             (event,) = [event for event in page.events if event["kind"] == "enqueued"]
-            check_same(event["message_id"], message_id, "message of the event")
+            check_same(int(event["message_id"], 16), numbered(message_id), "message of the event")
             check_same(len(page.journal_id), 16, "length of the journal id")
             again = await client.read_journal(page.position, on_trimmed="skip")
             check_same((again.journal_id, again.since), (page.journal_id, 0), "the journal of the next answer")

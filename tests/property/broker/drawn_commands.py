@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from fairlane.core import commands
 from fairlane.core.commands import Command, Given
 from fairlane.core.ledger import Ledger
+from fairlane.model.ids import number_text
 from fairlane.model.message import NewMessage, Receipt
-from fairlane.model.names import id_of
-from fairlane.model.policy import QueuePolicy
 from fairlane.verbs import batches, journal, leases, queues
 from fairlane.verbs import messages as messages_
 from fairlane.verbs.config import SetConfig
@@ -25,8 +24,8 @@ def commands_about(ledger: Ledger, queue: str) -> st.SearchStrategy[Drawn]:
     messages = list(ledger.queues[queue].messages.values())
     numbers = [message.number for message in messages] or [1]
     waiting = [message.number for message in messages if not message.token]
-    receipts = [Receipt(id_of(message.number), message.token) for message in messages]
-    receipts += [Receipt(id_of(number), 1) for number in numbers]
+    receipts = [Receipt(message.id, message.token) for message in messages]
+    receipts += [Receipt(number_text(number), 1) for number in numbers]
     some = st.lists(st.sampled_from(receipts), max_size=4)
     of_waiting = st.lists(st.sampled_from(waiting or [0]), max_size=4, unique=True) if waiting else st.just([])
     given = st.just(Given(dice=[500] * 4))
@@ -58,17 +57,17 @@ def commands_about(ledger: Ledger, queue: str) -> st.SearchStrategy[Drawn]:
         ),
         st.builds(commands.Unstage, queue=name, sink=sink),
         st.builds(batches.DropSink, queue=name, sink=sink),
-        st.builds(queues.CreateQueue, queue=st.sampled_from((queue, "new")), policy=st.just(QueuePolicy())),
+        st.builds(queues.CreateQueue, queue=st.sampled_from((queue, "new")), policy=st.just({})),
         st.builds(queues.UpdateQueue, queue=name, policy=st.just({})),
         st.builds(queues.DeleteQueue, queue=name),
         st.builds(queues.PauseQueue, queue=name, key=st.sampled_from((None, "x"))),
         st.builds(queues.ResumeQueue, queue=name, key=st.sampled_from((None, "x"))),
-        st.builds(queues.PurgeQueue, queue=name),
+        st.builds(queues.PurgeQueue, queue=name, with_leased=st.booleans()),
         st.builds(SetConfig, values=st.sampled_from(({"a": "x"}, {"weight:a:x": None}, {"weight:a:x": "bad"}))),
         st.builds(messages_.Enqueue, queue=name, messages=news),
         st.builds(commands.LeasePicked, queue=name, numbers=of_waiting, visibility_ms=st.just(5)),
         st.builds(commands.Remove, queue=name, numbers=of_waiting, reason=st.just("deadline")),
-        st.builds(messages_.Cancel, queue=name, ids=st.lists(st.sampled_from([id_of(n) for n in numbers]), max_size=3)),
+        st.builds(messages_.Cancel, queue=name, ids=st.lists(st.sampled_from(numbers).map(number_text), max_size=3)),
         st.builds(leases.Ack, queue=name, receipts=some),
         st.builds(
             leases.Forward,
@@ -86,7 +85,9 @@ def commands_about(ledger: Ledger, queue: str) -> st.SearchStrategy[Drawn]:
             etag=st.none(),
         ),
         of_waiting.map(
-            lambda found: commands.MoveDeadLetters(queue=queue, numbers=found, messages=[NewMessage()] * len(found))
+            lambda found: commands.MoveDeadLetters(
+                queue=queue, target=queue.removesuffix(".dlq"), numbers=found, messages=[NewMessage()] * len(found)
+            )
         ),
         st.builds(batches.RegisterConsumer, queue=name, consumer=consumer, idle_ms=st.sampled_from((None, 0, 5))),
         st.builds(commands.Unclaim, queue=name, consumer=consumer),

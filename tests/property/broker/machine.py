@@ -12,7 +12,7 @@ from fairlane.adapters.memory.store import MemoryStore
 from fairlane.core.decide import decide
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, NewMessage, Receipt
-from fairlane.model.names import number_of
+from tests.kit.ids import numbered
 from tests.property.broker.drawn_commands import commands_about
 from tests.property.broker.message_rules import own_queues, queues, unleased
 from tests.property.broker.picture import contents, folded, picture
@@ -134,11 +134,11 @@ class BrokerMachine(SinkRules):
         self.broker.step()
         self.broker.stop_redrive(started.id)
         there = self.broker.engine.ledger.queues[queue].messages
-        moved = {message_id for message_id in waiting if number_of(message_id) in there}
+        moved = {message_id for message_id in waiting if numbered(message_id) in there}
         assert len(moved) == expected
         for message_id in moved:
             known = self.model.messages[message_id]
-            known.queue, known.failures, known.due_ms = queue, 0, 0
+            known.queue, known.failures, known.expiries, known.due_ms = queue, 0, 0, 0
 
     # ---------------------------------------------------------------------------------------------------------- time
 
@@ -160,11 +160,12 @@ class BrokerMachine(SinkRules):
     def holds_what_the_model_holds(self) -> None:
         ledger = self.broker.engine.ledger
         found = {
-            (f"{number:016x}", message.queue.name, message.token, message.failures, message.due_ms or 0)
+            (number, message.queue.name, message.token, message.failures, message.due_ms or 0)
             for queue in ledger.queues.values()
             for number, message in queue.messages.items()
         }
-        assert found == {(i, k.queue, k.token, k.failures, k.due_ms) for i, k in self.model.messages.items()}
+        model = self.model.messages.items()
+        assert found == {(numbered(i), k.queue, k.token, k.failures, k.due_ms) for i, k in model}
 
     @invariant()
     def stages_what_the_model_stages(self) -> None:

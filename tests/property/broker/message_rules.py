@@ -12,6 +12,8 @@ from fairlane.broker.settings import Settings
 from fairlane.errors import FairlaneError
 from fairlane.model.message import NEVER_MS, Delivery, NewMessage
 from fairlane.testing.stepped import SteppedBroker
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.methods.conversions import ids_of
 from tests.property.broker.model import BACKOFF_MS, DLQ_POLICY, POLICY, QUEUES, WINDOW_MS, Known, Model
 from tests.property.broker.picture import contents
 
@@ -80,6 +82,27 @@ class MessageRules(RuleBasedStateMachine):
     def enqueue(self, queue: str, batch: list[NewMessage]) -> None:
         results = self.broker.enqueue_many(queue, batch)
         self.expect_enqueued(queue, batch, results)
+
+    @rule(queue=own_queues, batch=batches, numbers=st.sets(st.integers(0, 300), min_size=5, max_size=5))
+    def enqueue_numbered(self, queue: str, batch: list[NewMessage], numbers: set[int]) -> None:
+        some = tuple(sorted(numbers)[: len(batch)])
+        request = Enqueue(queue=queue, messages=batch, producer="p", numbers=some)
+        results: list[Any] = ids_of(self.broker.call(request).results)
+        rows, news = [], []
+        for row, (number, result) in enumerate(zip(some, results, strict=True)):
+            known = self.model.numbered.get((queue, number))
+            if known is not None and known[1] > self.model.now_ms:
+                assert result == known[0]
+            else:
+                rows.append(row)
+                news.append((number, result))
+        before = len(self.ids)
+        self.expect_enqueued(queue, [batch[row] for row in rows], [results[row] for row in rows])
+        until_ms, taken = self.model.now_ms + WINDOW_MS, set(self.ids[before:])
+        for number, result in news:
+            if result in taken:
+                taken.remove(result)  # a second one with the same dedup id was not taken in
+                self.model.numbered[queue, number] = (result, until_ms)
 
     def expect_enqueued(self, queue: str, batch: list[NewMessage], results: list[Any]) -> None:
         first: dict[tuple[str, str, str], Any] = {}

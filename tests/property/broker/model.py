@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from fairlane.model.message import Delivery, NewMessage
 
 MAX_ATTEMPTS = 3
+MAX_EXPIRIES = 2
 BACKOFF_MS = 100
 WINDOW_MS = 500
 ROOM = 12
 WEEK_MS = 7 * 24 * 3600 * 1000
 POLICY: dict[str, object] = {
     "max_attempts": MAX_ATTEMPTS,
+    "max_expiries": MAX_EXPIRIES,
     "backoff_ms": BACKOFF_MS,
     "backoff_factor": 1.0,
     "backoff_jitter": 0.0,
@@ -35,6 +37,7 @@ class Known:
     token: int = 0
     expires_ms: int = 0
     failures: int = 0
+    expiries: int = 0
     state: tuple[str, bytes] | None = None
 
 
@@ -67,6 +70,7 @@ class Model:
     now_ms: int
     messages: dict[str, Known] = field(default_factory=dict)
     dedups: dict[tuple[str, str, str], tuple[str, int]] = field(default_factory=dict)
+    numbered: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
     paused_keys: set[tuple[str, str]] = field(default_factory=set)
     last_token: int = 0
@@ -151,7 +155,9 @@ class Model:
         for message_id, known in self.messages.items():
             if known.token and known.expires_ms <= to_ms:
                 at_ms = to_ms if asleep else known.expires_ms
-                self.give_back(message_id, failed=True, at_ms=at_ms, delay_ms=BACKOFF_MS)
+                known.expiries += 1
+                dead = known.expiries >= MAX_EXPIRIES
+                self.give_back(message_id, failed=False, at_ms=at_ms, delay_ms=0, dead=dead)
         self.meet_deadlines()
 
     def meet_deadlines(self) -> None:
@@ -166,6 +172,7 @@ class Model:
         names = (queue, f"{queue}.dlq")
         self.messages = {i: known for i, known in self.messages.items() if known.queue not in names}
         self.dedups = {entry: found for entry, found in self.dedups.items() if entry[0] not in names}
+        self.numbered = {entry: found for entry, found in self.numbered.items() if entry[0] not in names}
         self.paused -= set(names)
         self.consumers = {entry: known for entry, known in self.consumers.items() if entry[0] not in names}
         self.sinks = {entry: sink for entry, sink in self.sinks.items() if entry[0] not in names}

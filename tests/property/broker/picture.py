@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.core.apply import apply
-from fairlane.core.ledger import Aftermath, Ledger, Limits, Message, Queue, RegisteredConsumer, SinkState
+from fairlane.core.claim_state import RegisteredConsumer
+from fairlane.core.ledger import Aftermath, Ledger, Limits, Message, Queue
+from fairlane.core.producer_numbers import ProducerNumbers
+from fairlane.core.sink_state import SinkState
 from fairlane.journal import codec
 from fairlane.ports.store import Store
 
@@ -20,7 +23,7 @@ def message_picture(message: Message) -> dict[str, Any]:
         "terms": (message.key, message.weight, message.cost, int(message.priority), tuple(message.throttles)),
         "times": (message.enqueued_ms, message.due_ms, message.deadline_ms, message.joined),
         "lease": (message.token, message.expires_ms, message.owner),
-        "attempts": (message.attempts, message.failures),
+        "attempts": (message.attempts, message.failures, message.expiries),
         "errors": tuple(after.errors),
         "dead": (after.origin, after.dead_reason, after.dead_ms),
         "state": after.state,
@@ -61,6 +64,11 @@ def queue_picture(queue: Queue, at_ms: int) -> dict[str, Any]:
     }
 
 
+def _numbers_picture(numbers: ProducerNumbers, at_ms: int) -> list[tuple[Any, ...]]:
+    runs = zip(numbers.owners, numbers.runs, strict=True)
+    return [(owner.queue, owner.producer, owner.floor, run) for owner, run in runs if run.until_ms > at_ms]
+
+
 def contents(ledger: Ledger) -> dict[str, Any]:
     """Return what users see: queues with their messages, and config."""
     return {
@@ -82,6 +90,11 @@ def picture(ledger: Ledger) -> dict[str, Any]:
         "segments": (list(ledger.segments), ledger.segment_first, ledger.segment_first_ms),
         "bases": (ledger.trimmed, ledger.base, ledger.baseline),
         "chunks": [(chunk.queue, chunk.number, chunk.home, chunk.live) for chunk in ledger.chunks.values()],
+        "callers": [
+            (caller, known.home, numbers)
+            for caller, known in ledger.producer_numbers.items()
+            if (numbers := _numbers_picture(known, ledger.at_ms))
+        ],
         "dedup_homes": [(home.queue, home.until_ms, home.home, dict(home.numbers)) for home in homes],
     }
 

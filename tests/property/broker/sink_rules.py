@@ -9,7 +9,6 @@ from hypothesis.stateful import rule
 
 from fairlane.errors import FairlaneError
 from fairlane.model.message import NewMessage
-from fairlane.model.names import id_of
 from fairlane.model.staging import PublishResult, StageResult
 from tests.property.broker.claim_rules import ClaimRules
 from tests.property.broker.message_rules import batches, own_queues
@@ -84,7 +83,8 @@ class SinkRules(ClaimRules):
         self.really_publish(queue, name, sink, batch, named)
 
     def really_publish(self, queue: str, name: str, sink: KnownSink, batch: int, named: list[str]) -> None:
-        held = self.broker.engine.ledger.queues[queue].sinks.get(name)
+        known = self.broker.engine.ledger.queues[queue]
+        held, id_of = known.sinks.get(name), known.ids.id_of
         ids = [id_of(number) for part in named if held for number in held.parts[batch, part].numbers()]
         news = [message for part in named for message in sink.parts[batch, part]]
         published = self.broker.publish(queue, name, batch=batch, parts=named)

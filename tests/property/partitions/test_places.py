@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlane.model.ids import MessageIds
 from fairlane.model.limits import PARTITIONS_MAX
-from fairlane.model.names import id_of, queue_name_fault
+from fairlane.model.names import queue_name_fault
 from fairlane.model.partitions import (
     first_number,
     partition_name,
@@ -105,7 +106,7 @@ def test_what_only_looks_like_a_partition_is_none(name: str) -> None:
 @given(plain, places, numbers)
 def test_an_id_tells_its_partition(queue: str, at: int, number: int) -> None:
     """Whatever a journal that counts from where its partition does gives out leads back to the partition."""
-    assert partition_of_id(id_of(first_number(partition_name(queue, at)) + number)) == at
+    assert partition_of_id(MessageIds().id_of(first_number(partition_name(queue, at)) + number)) == at
 
 
 @given(places, places, numbers, numbers)

@@ -20,7 +20,7 @@ from fairlane.scheduler import (
     RefusalReason,
     WaitReason,
 )
-from tests.property.scheduler.model import Entry, ExactBucket, Job, Rules, path
+from tests.property.scheduler.model import KEY_RATES, Entry, ExactBucket, Job, Rules, path, prefixes
 from tests.property.scheduler.soundness import check_soundness
 
 KEYS: list[Key] = ["a", ("a", "x"), ("a", "x", "deep"), "b", ("b", "x"), ("b", "y"), "c", "d"]
@@ -30,7 +30,15 @@ PROVIDERS = {
     "none": None,
     "heavy b": lambda key: KeyPolicy(weight=5) if key == "b" else None,
     "quantum": lambda key: KeyPolicy(quantum=len(key)) if key != "c" else None,
+    "rates": lambda key: KeyPolicy(**rate_of(key)),
 }
+
+
+def rate_of(key: Key) -> dict[str, Any]:
+    """Return the rate and burst of a key's policy, if it may have one."""
+    rate, burst = KEY_RATES.get(path(key), (None, None))
+    return {"rate": rate, "burst": burst}
+
 
 keys = st.sampled_from(KEYS)
 costs = st.sampled_from([1, 1, 1, 2, 5, 40])
@@ -247,6 +255,7 @@ class KernelMachine(RuleBasedStateMachine):
         cap=st.none() | st.integers(0, 3),
         waiting_max=st.none() | st.integers(1, 6),
         backpressure=st.none() | backpressures,
+        has_rate=st.booleans(),
     )
     def set_policy(
         self,
@@ -256,6 +265,7 @@ class KernelMachine(RuleBasedStateMachine):
         cap: int | None,
         waiting_max: int | None,
         backpressure: Backpressure | None,
+        has_rate: bool,
     ) -> None:
         policy = KeyPolicy(
             weight=weight,
@@ -263,6 +273,7 @@ class KernelMachine(RuleBasedStateMachine):
             cap=cap if self.counts_use else None,
             waiting_max=waiting_max,
             backpressure=backpressure,
+            **(rate_of(key) if has_rate else {}),
         )
         self.kernel.set_policy(key, policy)
         self.model.policies[path(key)] = policy
@@ -360,7 +371,8 @@ class KernelMachine(RuleBasedStateMachine):
         entry = self.model.entry(job)
         reason, key = self.model.reason(entry)
         assert explanation.reason is reason, f"{job} is {reason}, not {explanation}"
-        assert (None if explanation.key is None else path(explanation.key)) == key
+        if reason is not WaitReason.THROTTLED:
+            assert (None if explanation.key is None else path(explanation.key)) == key
         if reason is WaitReason.NOT_DUE:
             assert explanation.until_ms == job.due_ms
         if reason is WaitReason.ELIGIBLE:
@@ -370,4 +382,5 @@ class KernelMachine(RuleBasedStateMachine):
             tokens_at = [bucket.token_at(self.now_ms) for bucket in self.model.buckets_of(entry)]
             known = [at for at in tokens_at if at is not None]
             assert explanation.until_ms == (max(known) if len(known) == len(tokens_at) else None)
-            assert explanation.throttle in job.throttles
+            is_rate = explanation.key is not None and path(explanation.key) in prefixes(entry.path)
+            assert is_rate or explanation.throttle in job.throttles

@@ -15,6 +15,8 @@ from fairlane.scheduler import Backpressure, Item, Key, KeyPolicy, Priority, Ref
 
 Path = tuple[str, ...]
 NOTHING_SPECIAL = KeyPolicy()
+KEY_RATES: dict[Path, tuple[int, int]] = {("b",): (125, 2), ("a", "x"): (50, 1), ("d",): (0, 3)}
+"""The rate and burst of each key that may have one. They never change, and a policy may have them or not."""
 
 
 class Job(Item):
@@ -121,6 +123,10 @@ class Rules:
         self.policies: dict[Path, KeyPolicy] = {}
         self.provider: Callable[[Key], KeyPolicy | None] | None = None
         self.buckets: dict[str, ExactBucket] = {}
+        self.key_buckets = {
+            key: ExactBucket(Fraction(rate), Fraction(burst), Fraction(burst), 0)
+            for key, (rate, burst) in KEY_RATES.items()
+        }
         self.expired: list[Job] = []
         self._clock = 0
 
@@ -129,7 +135,7 @@ class Rules:
     def move_to(self, now_ms: int) -> None:
         """Advance time: expire what is past its deadline, then move due jobs into their lanes."""
         self.now_ms = max(self.now_ms, now_ms)
-        for bucket in self.buckets.values():
+        for bucket in (*self.buckets.values(), *self.key_buckets.values()):
             bucket.move_to(self.now_ms)
         for entry in list(self.entries):
             if entry.job.deadline_ms is not None and entry.job.deadline_ms < self.now_ms:
@@ -159,11 +165,10 @@ class Rules:
 
     def hand_out(self, job: Job) -> None:
         """Hand a job out: take one token from each of its throttles and count it as in use."""
+        for bucket in self.buckets_of(self.entry(job)):
+            bucket.level -= 1
         self.remove(job)
         self.in_use[path(job.key)] += 1
-        for name in set(job.throttles):
-            if name in self.buckets:
-                self.buckets[name].level -= 1
 
     def entry(self, job: Job) -> Entry:
         return next(entry for entry in self.entries if entry.job is job)
@@ -201,7 +206,8 @@ class Rules:
         return WaitReason.ELIGIBLE, None
 
     def buckets_of(self, entry: Entry) -> list[ExactBucket]:
-        return [self.buckets[name] for name in set(entry.job.throttles) if name in self.buckets]
+        named = [self.buckets[name] for name in set(entry.job.throttles) if name in self.buckets]
+        return named + [self.key_buckets[key] for key in prefixes(entry.path) if self.policy(key).rate is not None]
 
     def heads(self) -> list[Entry]:
         """Return the first entry of each lane."""

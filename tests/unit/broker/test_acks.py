@@ -19,6 +19,7 @@ from fairlane.errors import (
     StateMismatch,
 )
 from fairlane.testing.stepped import SteppedBroker
+from tests.kit.ids import numbered
 from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads
 
 
@@ -72,7 +73,7 @@ def test_an_ack_forwards_in_the_same_commit() -> None:
 
 
 def held_number(message_id: str) -> int:
-    return int(message_id, 16)
+    return numbered(message_id)
 
 
 @pytest.mark.parametrize("kind", ["queue", "message", "full", "large", "lease", "priority", "type"])
@@ -172,7 +173,7 @@ def test_state_is_written_only_over_the_version_expected() -> None:
 
 def test_state_stays_through_nack_expiry_dead_letters_redrive_and_reopen() -> None:
     """Whatever happens to the message short of its ack, the same version is there."""
-    broker, etag = with_state(max_attempts=2)
+    broker, etag = with_state(max_expiries=1)
     broker.nack(lease_one(broker), error="x")
     lease_one(broker)
     broker.advance(30_000)

@@ -10,7 +10,6 @@ import pytest
 
 from fairlane.broker.settings import Settings
 from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull, QueueNotFound, StoreFailed, UnavailableError
-from fairlane.model.policy import QueuePolicy
 from fairlane.testing.faulty_store import FaultyStore
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.methods.conversions import only
@@ -171,7 +170,7 @@ def test_those_who_wait_at_a_deleted_queue_do_not_get_into_another_of_its_name()
     part = Stage(queue="q", sink="s", batch=0, part="p", at=0, messages=[message(b"2")], wait_ms=10_000)
     staged = broker.start(part)
     broker.step()
-    for change in (DeleteQueue(queue="q"), CreateQueue(queue="q", policy=QueuePolicy())):
+    for change in (DeleteQueue(queue="q"), CreateQueue(queue="q")):
         broker.start(change)
     broker.step()
     with pytest.raises(QueueNotFound):

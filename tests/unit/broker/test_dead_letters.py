@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from fairlane.errors import InvalidArgument
+from fairlane.errors import InvalidArgument, QueueNotFound
 from fairlane.model.views import DeadLetterFilter
-from tests.unit.broker.stepping import broker_with, buried, bury, lease_one, message
+from fairlane.testing.stepped import SteppedBroker
+from tests.unit.broker.stepping import broker_with, buried, bury, lease_one, message, payloads
 
 
 def test_a_dead_letter_keeps_where_it_came_from_and_what_went_wrong() -> None:
@@ -152,3 +153,64 @@ def test_peek_takes_nothing() -> None:
         assert broker.get("q", message_id).attempts == 0
         assert broker.queue("q").waiting == 1
     assert lease_one(broker).attempt == 1
+
+
+def shared() -> SteppedBroker:
+    """Return a broker whose queues a and b share the dead letters of a third, with one dead letter of each."""
+    broker = broker_with()
+    broker.create_queue("failures")
+    for name in ("a", "b"):
+        broker.create_queue(name, {"dead_letter_queue": "failures.dlq", "max_attempts": 1})
+        broker.enqueue(name, name.encode())
+        broker.nack(lease_one(broker, name))
+    return broker
+
+
+def test_queues_can_share_a_dead_letter_queue() -> None:
+    """Over a reopen each dead letter knows its origin, and goes back there, unless a target is named."""
+    broker = shared()
+    broker.reopen()
+    dead = broker.peek("failures.dlq", 9)
+    assert [(view.dead.origin, view.failures) for view in dead if view.dead] == [("a", 1), ("b", 1)]
+    assert (broker.queue("a").dead, broker.queue("a.dlq").waiting) == (2, 0)
+    broker.redrive("failures.dlq", wanted=DeadLetterFilter(ids=(dead[0].id,)), target="q")
+    broker.redrive("failures.dlq")
+    broker.advance(1_000)
+    broker.reopen()
+    assert [(name, payloads(broker.lease(name, 9))) for name in ("q", "a", "b")] == [
+        ("q", [b"a"]),
+        ("a", []),
+        ("b", [b"b"]),
+    ]
+
+
+def test_a_dead_letter_whose_queue_was_deleted_stays() -> None:
+    """The redrive is done, and says what stayed; with a target it goes."""
+    broker = shared()
+    broker.delete_queue("a")
+    first = broker.redrive("failures.dlq")
+    broker.advance(1_000)
+    view = broker.redrive_view(first.id)
+    assert (view.status, view.moved, (view.error or "")[:20]) == ("done", 1, "1 dead letters stay:")
+    broker.redrive("failures.dlq", target="b")
+    broker.advance(1_000)
+    assert (broker.queue("failures.dlq").waiting, broker.queue("b").waiting) == (0, 2)
+
+
+def test_a_dead_letter_queue_that_can_not_be_is_refused() -> None:
+    """It must exist, must be one, can't be that of another dead-letter queue, and can't go while it is named."""
+    broker = shared()
+    for name in ("missing.dlq", "failures", ""):
+        with pytest.raises(InvalidArgument, match=r"dead.letter"):
+            broker.update_queue("a", {"dead_letter_queue": name})
+    with pytest.raises(InvalidArgument, match="none itself"):
+        broker.update_queue("a.dlq", {"dead_letter_queue": "failures.dlq"})
+    with pytest.raises(InvalidArgument, match="of a, b"):
+        broker.delete_queue("failures")
+    with pytest.raises(QueueNotFound):
+        broker.redrive("failures.dlq", target="missing")
+    with pytest.raises(InvalidArgument, match="is a dead-letter queue"):
+        broker.redrive("failures.dlq", target="a.dlq")
+    for name in ("a", "b"):
+        broker.update_queue(name, {"dead_letter_queue": None})
+    broker.delete_queue("failures")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlane.journal.records import AnyRecord, Carried
+from tests.kit.ids import numbered
 from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads
 
 
@@ -101,6 +102,6 @@ def test_dedup_ids_survive_a_moved_base() -> None:
     for _ in range(100):
         broker.enqueue("q", b"")
         broker.ack(lease_one(broker))
-    assert broker.engine.ledger.base > int(first, 16)
+    assert broker.engine.ledger.base > numbered(first)
     broker.reopen()
     assert broker.enqueue("q", b"", dedup_id="a") == first

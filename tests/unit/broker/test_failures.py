@@ -7,28 +7,39 @@ from typing import Any
 import pytest
 
 from fairlane.errors import InvalidArgument
-from tests.unit.broker.stepping import Die, broker_with, lease_one, message, payloads, start_lease
+from tests.unit.broker.stepping import Die, broker_with, codes, lease_one, message, payloads, start_lease
 
 
-def test_expiry_counts_as_a_failure_and_is_remembered() -> None:
-    """The attempt that ran out is in the history with its reason, and the message goes again after the backoff."""
-    broker = broker_with({"backoff_ms": 100, "backoff_jitter": 0.0})
+def test_an_expired_lease_is_an_attempt_but_no_failure() -> None:
+    """The message goes again at once, whatever the backoff, as often as it takes; the history has the reason."""
+    broker = broker_with({"backoff_ms": 100, "max_attempts": 1})
     message_id = broker.enqueue("q", b"")
-    lease_one(broker)
-    broker.advance(30_000)
+    for attempt in range(1, 8):
+        held = lease_one(broker)
+        assert (held.attempt, held.failures) == (attempt, 0)
+        broker.advance(30_000)
     view = broker.get("q", message_id)
-    assert (view.attempts, view.failures, view.status, view.due_ms) == (1, 1, "delayed", broker.clock.now_ms() + 100)
-    assert [(error.attempt, error.reason) for error in view.errors] == [(1, "expiry")]
+    assert (view.attempts, view.failures, view.status, view.due_ms) == (7, 0, "waiting", None)
+    assert [(error.attempt, error.reason) for error in view.errors] == [(at, "expiry") for at in range(1, 8)]
+
+
+def test_a_nack_is_retried_at_once_by_default() -> None:
+    """Without a delay, a hook or a backoff of the queue, the next lease gets the message."""
+    broker = broker_with()
+    broker.enqueue("q", b"")
+    broker.nack(lease_one(broker))
+    assert lease_one(broker).failures == 1
 
 
 @pytest.mark.parametrize("how", ["failure", "expiry"])
-def test_after_max_attempts_a_message_is_a_dead_letter(how: str) -> None:
-    """The third failed attempt of three, nacked or expired, is the last, over reopens too."""
-    broker = broker_with({"max_attempts": 3, "backoff_ms": 0})
+def test_at_its_limit_a_message_is_a_dead_letter(how: str) -> None:
+    """The third failed attempt of three, or the third expiry, is the last, over reopens too."""
+    limit = "max_attempts" if how == "failure" else "max_expiries"
+    broker = broker_with({limit: 3})
     message_id = broker.enqueue("q", b"x")
     for attempt in (1, 2, 3):
         held = lease_one(broker)
-        assert (held.attempt, held.failures) == (attempt, attempt - 1)
+        assert held.attempt == attempt
         if how == "failure":
             broker.nack(held, error=f"no {attempt}")
         else:
@@ -37,8 +48,21 @@ def test_after_max_attempts_a_message_is_a_dead_letter(how: str) -> None:
     dead = lease_one(broker, "q.dlq")
     assert dead.id == message_id
     assert dead.dead is not None
-    assert (dead.dead.origin, dead.dead.reason) == ("q", "max_attempts")
+    assert (dead.dead.origin, dead.dead.reason) == ("q", limit)
     assert broker.lease("q") == []
+
+
+def test_failures_and_expiries_are_counted_apart() -> None:
+    """Two expiries between failures bring a message no closer to ``max_attempts``, nor do failures to the other."""
+    broker = broker_with({"max_attempts": 3, "max_expiries": 3})
+    broker.enqueue("q", b"x")
+    for _ in range(2):
+        lease_one(broker)
+        broker.advance(30_000)
+        broker.nack(lease_one(broker))
+    assert lease_one(broker).failures == 2
+    broker.advance(30_000)
+    assert broker.peek("q.dlq")[0].dead.reason == "max_expiries"  # type: ignore[union-attr] # it is dead
 
 
 def test_max_attempts_zero_is_any_number() -> None:
@@ -139,12 +163,29 @@ def test_intent_dead_goes_to_the_dead_letters_at_once() -> None:
 
 
 def test_a_waiter_gets_what_expires() -> None:
-    """A consumer that waits is handed an expired message when its backoff ends, without asking again."""
-    broker = broker_with({"backoff_ms": 500, "backoff_jitter": 0.0})
+    """A consumer that waits is handed a message when its lease expires, without asking again."""
+    broker = broker_with()
     broker.enqueue("q", b"x")
     lease_one(broker)
     waiter = start_lease(broker)
-    broker.advance(30_499)
+    broker.advance(29_999)
     assert not waiter.done()
     broker.advance(1)
     assert waiter.get()[0].attempt == 2
+
+
+def test_a_nack_says_what_became_of_each_message() -> None:
+    """Waiting, delayed, dead or expired, and an error for a receipt that is no longer good."""
+    broker = broker_with({"max_attempts": 2, "backoff_ms": 1_000, "backoff_jitter": 0.0})
+    broker.enqueue_many("q", [message(b"%d" % n) for n in range(3)] + [message(b"3", deadline_ms=500)])
+    first, second, third, late = broker.lease("q", 4)
+    assert broker.nack(first, intent="defer") == "waiting"
+    assert broker.nack(second, error="no") == "delayed"
+    assert broker.nack(third, intent="dead") == "dead"
+    broker.clock.advance(501)
+    assert broker.nack(late, intent="defer") == "expired"
+    broker.clock.advance(1_000)
+    again = broker.lease("q", 9)
+    assert payloads(again) == [b"0", b"1"]
+    results = broker.nack_many("q", [*again, third])
+    assert (results[:2], codes(results[2:])) == (["delayed", "dead"], ["message_not_found"])

@@ -19,12 +19,12 @@ from fairlane.verbs.batches import Stage
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.messages import Enqueue
 from tests.contract.owned_stores import KINDS, HandClock, Place, place_on
-from tests.kit.servers.stores import PostgresServer, S3Server
+from tests.kit.servers.stores import PostgresServer
 
 
 @pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, postgres: PostgresServer, s3: S3Server) -> Place:
-    return place_on(request.param, postgres, s3)
+def place(request: pytest.FixtureRequest) -> Place:
+    return place_on(request.param, request.getfixturevalue(request.param))
 
 
 def test_the_old_owner_changes_nothing_and_the_new_one_has_everything(place: Place) -> None:

@@ -10,6 +10,7 @@ from fairlane.adapters.memory.store import MemoryStore
 from fairlane.errors import HookInvalid, StoreCorrupt
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.testing.stepped import SteppedBroker
+from tests.kit.ids import numbered
 from tests.unit.broker.stepping import broker_with, lease_one, message
 from tests.unit.hooks.scripts import SEED_ON_ENQUEUE, SEED_ON_FAILURE
 
@@ -138,7 +139,7 @@ def test_on_failure_sees_the_failure_and_wins_over_the_policy() -> None:
     broker = broker_with({"on_failure": script, "max_attempts": 1})
     message_id = broker.enqueue("q", b"x", headers={"a": "header"})
     broker.nack(lease_one(broker), error="boom", delay_ms=5)
-    assert broker.get("q", message_id).due_ms == broker.clock.now_ms() + len("header") + 16 + 1 + 1 + 4
+    assert broker.get("q", message_id).due_ms == broker.clock.now_ms() + len("header") + 36 + 1 + 1 + 4
 
 
 def test_when_on_failure_fails_the_policy_decides() -> None:
@@ -217,7 +218,7 @@ def test_a_missing_body_under_a_hook_stops_no_other_queue() -> None:
     broker.reopen()
     store = broker.store
     assert isinstance(store, MemoryStore)
-    del store._bodies[int(lost, 16)]
+    del store._bodies[numbered(lost)]
     for _ in range(3):
         with contextlib.suppress(StoreCorrupt):
             broker.lease("q")

@@ -12,6 +12,7 @@ from fairlane.broker.settings import Settings
 from fairlane.errors import InvalidArgument, JournalTrimmed, ReaderNotFound
 from fairlane.journal.records import AnyRecord, Leased, Picking, Sealed, Trimmed
 from fairlane.testing.stepped import SteppedBroker
+from tests.kit.ids import numbered
 from tests.unit.broker.stepping import broker_with, lease_one, message, payloads
 
 SMALL = Settings(journal_retention_ms=1_000, segment_events=20, reader_hold_ms=10_000)
@@ -178,7 +179,7 @@ def test_a_moved_base_and_a_trimmed_journal_lose_no_message() -> None:
     broker.pause("old", key="k")
     busy(broker, 300)
     before = [broker.peek(name, with_body=True) for name in ("old", "old.dlq")]
-    assert broker.engine.ledger.trimmed > int(held[0].id, 16)
+    assert broker.engine.ledger.trimmed > numbered(held[0].id)
     broker.reopen()
     assert [broker.peek(name, with_body=True) for name in ("old", "old.dlq")] == before
     assert broker.get_state("old", held[0].id) == (b"state", etag)

@@ -10,6 +10,7 @@ from fairlane.broker.settings import Settings
 from fairlane.journal.identity import is_journal_id
 from fairlane.testing.clock import SeededEntropy
 from fairlane.testing.stepped import SteppedBroker
+from tests.kit.ids import numbered
 
 SMALL = Settings(journal_retention_ms=1_000, segment_events=20, reader_hold_ms=10_000)
 
@@ -66,7 +67,7 @@ def test_a_restored_journal_is_another_one_from_there_on() -> None:
     after = broker.call(ReadSlice(after=before.end))
     assert after.journal_id != before.journal_id
     assert after.since == before.end + 1_000
-    assert int(broker.enqueue("jobs", b"after"), 16) > before.end + 1_000
+    assert numbered(broker.enqueue("jobs", b"after")) > before.end + 1_000
     broker.reopen()
     again = broker.call(ReadSlice(after=0))
     assert (again.journal_id, again.since) == (after.journal_id, after.since)

@@ -89,7 +89,7 @@ def test_an_expired_lease_has_no_right_although_nobody_has_looked() -> None:
     late = lease_one(broker)
     broker.clock.advance(30_000)
     assert refusals(broker, late) == ["lease_mismatch"] * 7
-    assert broker.get("q", late.id).failures == 1
+    assert [error.reason for error in broker.get("q", late.id).errors] == ["expiry"]
 
 
 def test_a_lease_is_good_until_the_last_millisecond() -> None:

@@ -15,6 +15,7 @@ from fairlane.broker.settings import Settings
 from fairlane.errors import InvalidArgument, JournalTrimmed
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.verbs.journal import Events
+from tests.kit.ids import numbered
 from tests.unit.broker.stepping import message, payloads
 
 FIRST = 3 << 47
@@ -55,7 +56,7 @@ def test_ids_and_tokens_are_above_where_the_journal_begins() -> None:
     broker.reopen()
     second = broker.enqueue(NAME, b"2")
     (other,) = broker.lease(NAME)
-    assert FIRST < int(first, 16) < held.token < int(second, 16) < other.token < FIRST + 100
+    assert FIRST < numbered(first) < held.token < numbered(second) < other.token < FIRST + 100
     broker.extend(held)
     broker.ack(held)
     broker.nack(other, intent="dead")
@@ -71,7 +72,7 @@ def test_what_a_partition_holds_is_there_after_recovery() -> None:
     broker.nack(held[1], intent="dead", error="gone")
     broker.pause(NAME, key="old")
     busy(broker, 300)
-    assert broker.engine.ledger.trimmed > int(held[0].id, 16)
+    assert broker.engine.ledger.trimmed > numbered(held[0].id)
     before = [broker.peek(name, with_body=True) for name in (NAME, f"{NAME}.dlq")]
     broker.reopen()
     assert [broker.peek(name, with_body=True) for name in (NAME, f"{NAME}.dlq")] == before

@@ -6,6 +6,7 @@ import pytest
 
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.errors import InvalidArgument, MessageNotFound, NotADlq, QueueExists, QueueNotFound
+from tests.kit.ids import numbered
 from tests.unit.broker.stepping import broker_with, bury, codes, lease_one, message, payloads, start_lease
 
 
@@ -104,7 +105,7 @@ def test_purge_removes_what_is_not_leased() -> None:
     assert broker.purge("q") == 2
     assert broker.purge("q") == 0
     broker.ack(held)
-    assert broker.store.bodies([int(held.id, 16)]) == [None]
+    assert broker.store.bodies([numbered(held.id)]) == [None]
     broker.reopen()
     assert (broker.queue("q").waiting, broker.queue("q").leased, broker.queue("q").size) == (0, 0, 0)
 
@@ -223,3 +224,20 @@ def test_cancel_takes_out_what_is_not_leased_each_on_its_own() -> None:
     assert codes(results) == ["not_pending", None, None, "message_not_found", "message_not_found"]
     broker.ack(held)
     assert broker.queue("q").waiting == 0
+
+
+def test_a_purge_can_include_leased_messages() -> None:
+    """Everything is gone, over a reopen too; leases are stale, and the cap and the credit they took are free."""
+    broker = broker_with({"caps": {"k": 2}})
+    broker.enqueue_many("q", [message(fairness_key="k")] * 3)
+    _, got = broker.attach("q", credit=2)
+    assert len(got) == 2
+    assert broker.purge("q") == 1
+    assert broker.purge("q", with_leased=True) == 2
+    assert (broker.queue("q").waiting, broker.queue("q").leased) == (0, 0)
+    with pytest.raises(MessageNotFound):
+        broker.ack(got[0])
+    broker.enqueue_many("q", [message(fairness_key="k")] * 2)
+    assert len(got) == 4
+    broker.reopen()
+    assert broker.queue("q").leased == 2

@@ -16,7 +16,6 @@ from fairlane.broker.requests import Attach
 from fairlane.broker.settings import Settings
 from fairlane.errors import Closed, FairlaneError, QueueNotFound, StoreFailed
 from fairlane.model.message import NewMessage, Receipt
-from fairlane.model.policy import QueuePolicy
 from fairlane.ports.store import Commit
 from fairlane.testing.stepped import Pending, SteppedBroker
 from fairlane.verbs.batches import Publish, Stage
@@ -315,9 +314,9 @@ def test_many_trials_and_changes_of_scripts_share_the_time_of_a_cycle() -> None:
     class SlowToCompile(SimulatedHooks):
         """Hooks that take 2 ms to check or try a script."""
 
-        def check(self, *, on_enqueue: str | None, on_failure: str | None) -> str | None:
+        def check(self, **scripts: Any) -> str | None:
             self.spent_ns += 2_000_000
-            return super().check(on_enqueue=on_enqueue, on_failure=on_failure)
+            return super().check(**scripts)
 
         def try_on_enqueue(self, queue: str, script: str, question: Any) -> Any:
             self.spent_ns += 2_000_000
@@ -326,8 +325,8 @@ def test_many_trials_and_changes_of_scripts_share_the_time_of_a_cycle() -> None:
     broker = SteppedBroker(hooks=SlowToCompile())
     broker.create_queue("q")
     trials = [broker.start(TryHook(queue="q", hook="on_enqueue", script="")) for _ in range(20)]
-    policy = QueuePolicy(on_enqueue=ON_ENQUEUE)
-    created = [broker.start(CreateQueue(queue=f"q{number}", policy=policy)) for number in range(20)]
+    requests = [CreateQueue(queue=f"q{number}", policy={"on_enqueue": ON_ENQUEUE}) for number in range(20)]
+    created = [broker.start(request) for request in requests]
     enqueued = start(broker, "q19", [b"x"])
     broker.cycle()
     assert sum(each.done() for each in trials) + sum(each.done() for each in created) == 5
@@ -356,7 +355,7 @@ def test_a_request_that_is_refused_anyway_waits_for_no_script() -> None:
 
 
 def test_a_consumer_has_left_when_its_messages_are_back() -> None:
-    """Its attempts have failed, and the script has to be asked about each before the call is answered."""
+    """Its attempts are lost, and the script has to be asked about each before the call is answered."""
     broker, receipts = failing_broker(10)
     broker.call(Nack(queue="q", receipts=receipts, intent="defer", delay_ms=0))
     consumer, got = broker.attach("q", credit=10)
@@ -380,7 +379,7 @@ def test_a_consumer_has_left_with_what_it_never_saw_though_the_store_failed_mean
     broker.cycle()
     assert not left.done()
     broker.wait(left)
-    assert sorted(view.failures for view in broker.peek("q", 100)) == [0] * 2 + [1] * 8
+    assert sorted(len(view.errors) for view in broker.peek("q", 100)) == [0] * 2 + [1] * 8
     assert len(broker.lease("q", 10)) == 10
 
 
@@ -399,7 +398,7 @@ def test_a_consumer_has_left_with_what_it_acked_though_the_store_failed_meanwhil
         acked.get()
     assert not left.done()
     broker.wait(left)
-    assert [view.failures for view in broker.peek("q", 100)] == [1] * 10
+    assert [len(view.errors) for view in broker.peek("q", 100)] == [1] * 10
 
 
 @pytest.mark.parametrize("fails_at", ["once", "later", "never"])
@@ -424,7 +423,7 @@ def test_a_consumer_has_left_though_its_queue_was_deleted_meanwhile(fails_at: st
     with pytest.raises(StoreFailed):
         deleted.get()
     assert broker.queue("q").leased == 0
-    assert sorted(view.failures for view in broker.peek("q", 100)) == [0] * 2 + [1] * 8
+    assert sorted(len(view.errors) for view in broker.peek("q", 100)) == [0] * 2 + [1] * 8
 
 
 def test_leases_that_ended_are_not_collected_while_the_store_fails() -> None:
@@ -443,4 +442,4 @@ def test_leases_that_ended_are_not_collected_while_the_store_fails() -> None:
     assert sum(len(line) for line in broker.engine.script_lines.lines.values()) + len(broker.engine.inbox) <= 1
     store.fails = False
     broker.advance(10_000)
-    assert {view.failures for view in broker.peek("q", 100)} == {1}
+    assert {len(view.errors) for view in broker.peek("q", 100)} == {1}

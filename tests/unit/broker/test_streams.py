@@ -11,6 +11,7 @@ import pytest
 
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.frontends.threads import Broker
+from fairlane.errors import QueueNotFound
 from fairlane.model.message import NewMessage
 from tests.unit.broker.brokers import LONG_S, Background, MoodyStore, engine_on, run, store_of
 
@@ -22,8 +23,8 @@ class Boom(Exception):
     """What a handler may raise."""
 
 
-def test_threads_leaving_a_stream_fails_what_was_seen_and_nothing_else() -> None:
-    """Of twenty with credit five, two seen and one of them acked: one has failed, eighteen are as if never touched."""
+def test_threads_leaving_a_stream_loses_what_was_seen_and_nothing_else() -> None:
+    """Of twenty with credit five, two seen and one of them acked: one is noted, eighteen are as if never touched."""
     with Broker(engine_on(store_of("memory", Path()))) as broker:
         broker.create_queue("q", POLICY)
         broker.enqueue_many("q", TWENTY)
@@ -34,13 +35,46 @@ def test_threads_leaving_a_stream_fails_what_was_seen_and_nothing_else() -> None
             raise Boom
         views = broker.peek("q", 99)
         assert len(views) == 19
-        assert [view.failures for view in views] == [1 if view.errors else 0 for view in views]
-        assert sum(view.failures for view in views) == 1
+        assert [error.reason for view in views for error in view.errors] == ["release"]
+        assert {view.failures for view in views} == {0}
         assert (broker.queue("q").leased, broker.queue("q").consumers) == (0, 0)
         assert stream.next(0.0) is None
 
 
-def test_asyncio_leaving_a_stream_fails_what_was_seen_and_nothing_else() -> None:
+def test_threads_a_stream_has_as_many_handlers_as_its_reader_shows() -> None:
+    """Prompt messages come one at a time to a reader that settles each, and as it asks to one that keeps them."""
+    with Broker(engine_on(store_of("memory", Path()))) as broker:
+        broker.create_queue("q")
+        broker.enqueue_many("q", [NewMessage(deadline_ms=3_600_000) for _ in range(5)])
+        with broker.consume("q", credit=8) as stream:
+            broker.ack(next(stream))
+            kept = next(stream)
+            assert broker.queue("q").leased == 1
+            broker.ack_many("q", [kept, next(stream)])
+            assert broker.queue("q").waiting == 0
+            assert len([next(stream), next(stream)]) == 2
+
+
+def test_asyncio_a_stream_has_as_many_handlers_as_its_reader_shows() -> None:
+    """The same in a loop; with a number of handlers, that many come at once."""
+
+    async def main() -> None:
+        async with AsyncBroker(engine_on(store_of("memory", Path()))) as broker:
+            await broker.create_queue("q")
+            await broker.enqueue_many("q", [NewMessage(deadline_ms=3_600_000) for _ in range(7)])
+            async with broker.consume("q", credit=8) as stream:
+                await broker.ack(await anext(stream))
+                kept = await anext(stream)
+                assert (await broker.queue("q")).leased == 1
+                await broker.ack_many("q", [kept, await anext(stream)])
+            async with broker.consume("q", credit=8, handlers=3) as stream:
+                await anext(stream)
+                assert (await broker.queue("q")).leased == 3
+
+    run(main())
+
+
+def test_asyncio_leaving_a_stream_loses_what_was_seen_and_nothing_else() -> None:
     """The same in a loop."""
 
     async def main() -> None:
@@ -53,7 +87,7 @@ def test_asyncio_leaving_a_stream_fails_what_was_seen_and_nothing_else() -> None
                     await anext(stream)
                     raise Boom
             views = await broker.peek("q", 99)
-            assert (len(views), sum(view.failures for view in views)) == (19, 1)
+            assert (len(views), sum(len(view.errors) for view in views)) == (19, 1)
             assert (await broker.queue("q")).leased == 0
             with pytest.raises(StopAsyncIteration):
                 await anext(stream)
@@ -194,3 +228,14 @@ def test_a_lease_that_times_out_from_outside_loses_nothing() -> None:
             assert set(seen) == sent
 
     run(main())
+
+
+def test_a_stream_creates_the_queue_of_a_template() -> None:
+    """A consumer that attaches before the first producer gets what is enqueued later."""
+    with Broker(engine_on(store_of("memory", Path()))) as broker:
+        broker.set_queue_template("jobs.*", auto_create=True)
+        with broker.consume("jobs.mail", credit=5) as stream:
+            broker.enqueue("jobs.mail", b"x")
+            assert next(stream).payload == b"x"
+        with pytest.raises(QueueNotFound), broker.consume("other") as stream:
+            next(stream)

@@ -21,6 +21,7 @@ def test_a_payload_is_enqueued_with_all_its_terms(shell: Shell) -> None:
     shell.broker.update_queue("jobs", {"dedup_window_ms": 60_000})
     terms = ["--key", "acme/mobile", "--weight", "3", "--cost", "2", "--priority", "high", "--throttle", "api"]
     terms += ["--throttle", "db", "--delay", "1h", "--deadline", "2h", "--dedup-id", "d1", "--correlation-id", "c1"]
+    terms += ["--max-attempts", "2", "--visibility-timeout", "1m"]
     terms += ["--header", "a=b", "--header", "c=d=e"]
     message_id = shell.ok("enqueue", "jobs", "hello", *terms).out.strip()
     view = shell.broker.get("jobs", message_id)
@@ -29,6 +30,7 @@ def test_a_payload_is_enqueued_with_all_its_terms(shell: Shell) -> None:
     assert (view.throttles, view.status) == (("api", "db"), "delayed")
     assert view.due_ms == view.enqueued_ms + 3_600_000
     assert view.deadline_ms == view.enqueued_ms + 7_200_000
+    assert (view.max_attempts, view.visibility_timeout_ms) == (2, 60_000)
     assert shell.ok("-o", "json", "enqueue", "jobs", "again", *terms).json == {"id": message_id, "queue": "jobs"}
 
 

@@ -73,6 +73,15 @@ def test_nothing_there(shell: Shell) -> None:
     assert shell.run("-o", "json", "dequeue", "jobs", "--wait", "1ms").out == ""
 
 
+def test_dequeue_blocks_until_there_is_a_message(shell: Shell) -> None:
+    """With ``--block`` it waits for a message, and takes one that is there at once; a limit contradicts it."""
+    shell.broker.enqueue("jobs", b"work", delay_ms=100)
+    known = exports(shell.ok("dequeue", "jobs", "--block"))
+    assert Path(known["FAIRLANE_QUEUE_PAYLOAD_PATH"]).read_bytes() == b"work"
+    shell.ok("ack", env=known)
+    assert shell.run("dequeue", "jobs", "--block", "--wait", "1s").code == 2
+
+
 def test_a_refusal_fails_eval_too(shell: Shell) -> None:
     """``eval`` fails with the exit code of the command."""
     outcome = shell.run("dequeue", "no")
@@ -98,13 +107,14 @@ def test_json_names_the_file_of_the_payload(shell: Shell, tmp_path: Path) -> Non
     assert (said["payload_path"], "payload" in said) == (str(tmp_path / "x"), False)
 
 
-def test_the_workflow_state_comes_along(shell: Shell) -> None:
+@pytest.mark.parametrize("flag", ["--with-state", "--stateful"])
+def test_the_workflow_state_comes_along(shell: Shell, flag: str) -> None:
     """The state is written to a file, and its version is exported."""
     shell.broker.enqueue("jobs", b"work")
     (delivery,) = shell.broker.lease("jobs")
     etag = shell.broker.set_state(delivery, b"half done", etag=None)
     shell.broker.nack(delivery, intent="defer", delay_ms=0)
-    known = exports(shell.ok("dequeue", "jobs", "--with-state"))
+    known = exports(shell.ok("dequeue", "jobs", flag))
     assert Path(known["FAIRLANE_QUEUE_STATE_PATH"]).read_bytes() == b"half done"
     assert known["FAIRLANE_QUEUE_STATE_ETAG"] == etag
     shell.ok("ack", env=known)

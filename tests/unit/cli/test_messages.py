@@ -73,7 +73,7 @@ def test_a_dead_letter_is_shown(shell: Shell) -> None:
     """The reason, the errors, the headers and the payload are shown."""
     message_id = died(shell)[0]
     out = shell.ok("dlq", "show", "jobs", message_id).out
-    for said in ("max_attempts", "Failed attempts", "timeout", "to      acme", "work"):
+    for said in ("max_attempts", "Failed and lost attempts", "timeout", "to      acme", "work"):
         assert said in out
     view = shell.ok("-o", "json", "dlq", "show", "jobs", message_id).json
     assert (view["dead"]["origin"], view["payload"]) == ("jobs", "work")

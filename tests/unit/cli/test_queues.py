@@ -43,6 +43,17 @@ def test_a_queue_is_made_with_fields_of_its_policy(shell: Shell) -> None:
     assert policy.on_enqueue == HOOK
 
 
+@pytest.mark.parametrize(("text", "expected_ms"), [("30000", 30_000), ("45s", 45_000), ("1m30s", 90_000)])
+def test_the_visibility_timeout_has_an_option_of_its_own(shell: Shell, text: str, expected_ms: int) -> None:
+    """It takes milliseconds, or a duration with units, for new queues and for existing ones."""
+    shell.ok("queue", "create", "mail", "--visibility-timeout", text, "--set", "max_attempts=3")
+    policy = shell.broker.queue("mail").policy
+    assert (policy.visibility_timeout_ms, policy.max_attempts) == (expected_ms, 3)
+    shell.ok("queue", "update", "mail", "--visibility-timeout", "1h")
+    assert shell.broker.queue("mail").policy.visibility_timeout_ms == 3_600_000
+    assert shell.run("queue", "create", "other", "--visibility-timeout", "soon").code == 2
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -186,3 +197,31 @@ def test_a_missing_queue_is_refused(shell: Shell) -> None:
         outcome = shell.run("-o", "json", "queue", *arguments)
         assert (outcome.code, outcome.error["code"], outcome.out) == (1, "queue_not_found", "")
     assert shell.run("queue", "create", "jobs").err.startswith("error[queue_exists]: ")
+
+
+def test_a_queue_is_ensured(shell: Shell) -> None:
+    """The first call creates the queue; a later one changes nothing and names what differs."""
+    assert shell.ok("queue", "ensure", "mail", "--set", "max_attempts=3").out == 'Created queue "mail".\n'
+    assert shell.ok("queue", "ensure", "mail").out == 'Queue "mail" exists.\n'
+    text = shell.ok("queue", "ensure", "mail", "--set", "max_attempts=4", "--set", "quantum=2").out
+    assert text == 'Queue "mail" exists. Its policy differs in max_attempts, quantum and was not changed.\n'
+    answer = shell.ok("-o", "json", "queue", "ensure", "mail", "--set", "quantum=2").json
+    assert answer == {"queue": "mail", "created": False, "differing": ["quantum"]}
+    assert shell.broker.queue("mail").policy.max_attempts == 3
+
+
+def test_templates_are_set_listed_and_removed(shell: Shell) -> None:
+    """A template creates queues with its policy until it is removed."""
+    assert shell.run("enqueue", "jobs.a", "hello").code != 0
+    options = ("--auto-create", "--set", "max_attempts=2", "--queues-max", "7")
+    assert shell.ok("queue", "template", "set", "jobs.*", *options).out == 'Set the template of queues "jobs.*".\n'
+    shell.ok("enqueue", "jobs.a", "hello")
+    assert shell.broker.queue("jobs.a").policy.max_attempts == 2
+    listed = shell.ok("queue", "template", "list").out
+    assert "jobs.*" in listed
+    assert "up to 7 queues" in listed
+    assert "max_attempts=2" in listed
+    found = shell.ok("-o", "json", "queue", "template", "list").json
+    assert found == {"jobs.*": {"policy": {"max_attempts": 2}, "auto_create": True, "queues_max": 7}}
+    shell.ok("queue", "template", "remove", "jobs.*")
+    assert shell.run("enqueue", "jobs.b", "hello").code != 0

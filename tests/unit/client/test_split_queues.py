@@ -66,7 +66,7 @@ def test_leased_messages_are_settled_where_they_are() -> None:
         ends = await client.extend_many("orders", held, visibility_ms=60_000)
         assert all(isinstance(end, int) for end in ends)
         assert await client.ack_many("orders", held[:12]) == [None] * 12
-        assert await client.nack_many("orders", held[12:], intent="defer", delay_ms=0) == [None] * 24
+        assert await client.nack_many("orders", held[12:], intent="defer", delay_ms=0) == ["waiting"] * 24
         again = await client.ack_many("orders", held)
         assert {type(error).__name__ for error in again[:12]} == {"MessageNotFound"}
         assert all(isinstance(error, FairlaneError) for error in again)

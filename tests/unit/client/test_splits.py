@@ -19,8 +19,8 @@ from fairlane.errors import (
     QueueNotFound,
     QueueSplit,
 )
+from fairlane.model.ids import MessageIds
 from fairlane.model.message import DeadLetterOrigin, Delivery, NewMessage, Receipt
-from fairlane.model.names import id_of
 from fairlane.model.partitions import NUMBER_BITS, Split, partition_of_key
 from fairlane.verbs.leases import Ack, Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue, EnqueueResult, EnqueueResults, Result, Results
@@ -36,7 +36,7 @@ def said(partitions: int, made: int) -> QueueSplit:
 
 def id_in(at: int, number: int = 1) -> str:
     """Return the id of a message in a partition."""
-    return id_of((at << NUMBER_BITS) + number)
+    return MessageIds().id_of((at << NUMBER_BITS) + number)
 
 
 class Partitions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,7 @@ class Shelf:
     store: MemoryStore = field(default_factory=MemoryStore)
     epoch: int = 0
     owner: str | None = None
+    process: str = ""
 
 
 @dataclass
@@ -63,11 +64,15 @@ class Shelves:
 class OwnedStore:
     """A store on a shelf, whose owner is fenced by the epoch."""
 
-    def __init__(self, shelves: Shelves, group: str, owner: str) -> None:
+    def __init__(
+        self, shelves: Shelves, group: str, owner: str, *, process: str = "", ended: frozenset[str] = frozenset()
+    ) -> None:
         self._shelves = shelves
         self._group = group
         self._shelf = shelves.shelf(group)
         self._owner = owner
+        self._process = process
+        self._ended = ended
         self._epoch: int | None = None
 
     def recover(self) -> Extent:
@@ -76,10 +81,12 @@ class OwnedStore:
         if self._group in self._shelves.failing:
             raise StoreFailed("The store does not answer.")
         holder = self._shelf.owner
-        if holder not in (None, self._owner) and holder not in self._shelves.dead:
+        is_over = holder in self._shelves.dead or self._shelf.process in self._ended
+        if holder not in (None, self._owner) and not is_over:
             raise StoreLocked(f"It belongs to {holder}.", retry_after_ms=10)
         self._shelf.epoch += 1
         self._shelf.owner, self._epoch = self._owner, self._shelf.epoch
+        self._shelf.process = self._process
         return self._shelf.store.recover()
 
     def check_owned(self) -> None:
@@ -133,6 +140,21 @@ class Line:
     def wait(self, timeout_s: float) -> None:
         self._through().wait(timeout_s)
 
+    def attend(self, process: str, on_lost: Callable[[], None]) -> None:
+        self._board.attend(process, on_lost)
+
+    def ended(self, processes: Collection[str]) -> frozenset[str]:
+        return self._board.ended(processes)
+
+    def is_attending(self) -> bool:
+        return self._board.is_attending()
+
+    def hang_up(self) -> None:
+        self._board.hang_up()
+
+    def lose_session(self) -> None:
+        self._board.cut()
+
     def close(self) -> None:
         self._board.close()
 
@@ -161,8 +183,8 @@ class Member:
         self._server: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    async def _open(self, group: str) -> AsyncBroker:
-        store: Store = OwnedStore(self._cluster.shelves, group, self.name)
+    async def _open(self, group: str, ended: frozenset[str]) -> AsyncBroker:
+        store: Store = OwnedStore(self._cluster.shelves, group, self.name, process=self.node.process, ended=ended)
         if first_number(group):
             store = NumberedStore(store, first=first_number(group))
         hooks = LuaHooks(lambda _queue, _key: None)
@@ -193,9 +215,9 @@ class Member:
         return await self.http.post(f"/v1/{path}", json={} if body is None else body, headers=fields)
 
     async def done(self, path: str, body: object = None, **headers: str) -> Any:
-        """Return the answer to what must not be refused."""
+        """Return the answer to what must not be refused as a whole."""
         answer = await self.post(path, body, **headers)
-        assert answer.status_code == 200, answer.text
+        assert answer.is_success, answer.text
         return answer.json()
 
     def serves(self, queue: str) -> bool:
@@ -207,6 +229,12 @@ class Member:
         for task in self.node._running:
             task.cancel()
         self._cluster.shelves.dead.add(self.name)
+
+    async def kill(self) -> None:
+        """Stop all that it does, and end its connection to the board, while its store seems to have an owner."""
+        for task in self.node._running:
+            task.cancel()
+        self.line.hang_up()
 
     async def stop(self) -> None:
         await self.http.aclose()

@@ -59,6 +59,20 @@ def test_silence_counts_only_while_the_board_was_read() -> None:
     assert watch.live(1_900) == frozenset()
 
 
+def test_a_process_that_is_known_to_have_ended_does_not_live() -> None:
+    """Evidence of its end counts at once, for that process only, and while there is evidence."""
+    watch = Liveness(1_000)
+    nodes = {name: NodeEntry(address="", beat=1, incarnation=f"{name}1") for name in "ab"}
+    watch.note(nodes, 0, ended=["a1"])
+    assert watch.live(1) == {"b"}
+    assert watch.ended == {"a1"}
+    again = {**nodes, "a": NodeEntry(address="", beat=2, incarnation="a2")}
+    watch.note(again, 10, ended=["a1"])
+    assert watch.live(11) == {"a", "b"}
+    watch.note(nodes, 20)
+    assert watch.live(21) == {"a", "b"}
+
+
 def test_who_is_gone_from_the_board_is_forgotten() -> None:
     """A node that left does not live, and is not silent either."""
     watch = Liveness(1_000)

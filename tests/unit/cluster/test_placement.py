@@ -26,6 +26,15 @@ def test_a_dead_nodes_groups_are_spread_over_the_living() -> None:
     assert all(move.is_urgent for move in moves)
 
 
+def test_a_move_names_the_process_that_is_known_to_have_ended() -> None:
+    """Silence names no process, and evidence about an earlier process of the node does not either."""
+    dead = NodeEntry(address="", beat=1, incarnation="dead2")
+    for ended, left_by in ((["dead2"], "dead2"), (["dead1"], ""), ([], "")):
+        (move,) = homeless({"g": group("dead")}, {"a": node(), "dead": dead}, {"a"}, ended)
+        assert move.entry.left_by == left_by
+        assert moved_by_hand("g", move.entry, "b").entry.left_by == ""
+
+
 def test_a_drained_node_gives_its_groups_away_and_gets_none() -> None:
     """Moves from a drained node are not urgent; where all are drained, groups stay."""
     groups = {"g": group("a"), "h": group(None)}

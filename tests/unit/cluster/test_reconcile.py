@@ -30,6 +30,15 @@ def goals(view: BoardView, *, live: str, before: Goals | None = None, open_here:
     return goals_of(view, own="a", live=set(live), before=before or Goals(), open_here=set(open_here.split()))
 
 
+def test_goals_know_who_has_ended_from_the_node_and_from_the_board() -> None:
+    """The evidence of this node counts, and so does what the board tells about its own groups."""
+    view = board({"mine": None, "other": None})
+    view.groups["mine"] = GroupEntry(queues=["mine"], home="a", left_by="x1")
+    view.groups["other"] = GroupEntry(queues=["other"], home="b", left_by="x2")
+    wanted = goals_of(view, own="a", live={"a", "b"}, before=Goals(), open_here=(), ended=frozenset({"c1"}))
+    assert wanted.ended == {"c1", "x1"}
+
+
 def test_the_board_says_which_groups_are_mine_and_where_the_others_are() -> None:
     """A group whose home is dead, or that has none, is nowhere for the moment."""
     wanted = goals(board({"mine": "a", "other": "b", "dead": "c", "new": None}, "abc"), live="ab")

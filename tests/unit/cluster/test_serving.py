@@ -288,3 +288,19 @@ def test_a_lease_waits_at_the_owner_and_goes_back_when_the_caller_hangs_up() -> 
             await until(lambda: owner.groups.of("orders")._engine.consumers.waiting("orders") == 0, "it has given up")
 
     run(main())
+
+
+def test_a_queue_is_ensured_by_any_node() -> None:
+    """Two nodes that ensure a queue at once create it once, and both name what differs afterwards."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            wanted = {"queue": "orders", "policy": {"max_attempts": 3}}
+            answers = await asyncio.gather(*(cluster[name].done("queues/ensure", wanted) for name in "abab"))
+            assert sorted(answer["is_created"] for answer in answers) == [False, False, False, True]
+            for name in "ab":
+                other = {"queue": "orders", "policy": {"max_attempts": 9}}
+                answer = await cluster[name].done("queues/ensure", other)
+                assert (answer["differing"], answer["policy"]["max_attempts"]) == (["max_attempts"], 3)
+
+    run(main())

@@ -21,6 +21,8 @@ def test_config_is_in_every_group() -> None:
             await cluster["a"].done("config/set", {"values": {"weight:orders:acme": "3", "note": "x"}})
             for member in cluster.members.values():
                 assert (await member.done("config/list"))["values"] == {"note": "x", "weight:orders:acme": "3"}
+                assert (await member.done("config/get", {"key": "note"})) == {"value": "x"}
+                assert (await member.done("config/get", {"key": "not"})) == {}
             engines = [cluster.owner(queue).groups.of(queue)._engine for queue in ("orders", "mails")]
             await until(lambda: all(engine.ledger.config.get("note") == "x" for engine in engines), "all have it")
             await cluster["b"].done("config/set", {"values": {"note": None}})
@@ -40,6 +42,22 @@ def test_config_that_makes_no_sense_is_refused_as_a_whole() -> None:
             assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_argument")
             assert (await cluster["a"].post("config/set", {"values": {"auth:key:x": "y"}})).status_code == 403
             assert (await cluster["a"].done("config/list"))["values"] == {}
+
+    run(main())
+
+
+def test_a_pattern_of_throttles_is_refused_with_a_remedy_that_works() -> None:
+    """Nodes divide throttles by name, so a cluster refuses patterns of them, and has rates of keys instead."""
+
+    async def main() -> None:
+        async with cluster_of("a") as cluster:
+            await made(cluster, "orders")
+            refused = await cluster["a"].post("config/set", {"values": {"throttle:tenant-*:rate": "10"}})
+            error = refused.json()["error"]
+            assert (refused.status_code, error["code"]) == (400, "invalid_argument")
+            assert "key_rate" in error["cause"]
+            await cluster["a"].done("config/set", {"values": {"rate:orders:tenant-*": "10", "cap:orders:*": "5"}})
+            await cluster["a"].done("queues/update", {"queue": "orders", "policy": {"key_rate": 10}})
 
     run(main())
 

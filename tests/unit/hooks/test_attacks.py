@@ -50,7 +50,7 @@ def test_an_attack_is_stopped_in_time_and_harms_no_other_message(body: str) -> N
     answers = hooks.on_enqueue("attacked", [question(), ATTACK, question()], 0)
     assert process_time() - begun_s < CALL_S_MAX
     assert answers == [GOOD_ANSWER, None, GOOD_ANSWER]
-    counts = hooks.statistics("attacked")
+    counts = hooks.statistics("attacked", 0)
     assert (counts.calls, counts.faults, counts.is_open) == (3, 1, False)
     assert counts.last_fault is not None
     assert 0 < len(counts.last_fault) <= 500
@@ -60,7 +60,7 @@ def test_an_attack_is_stopped_in_time_and_harms_no_other_message(body: str) -> N
     assert hooks.on_enqueue("attacked", [question()], 0) == [GOOD_ANSWER]
     assert hooks.on_failure("attacked", failure(), 0) is not None
     assert hooks.on_enqueue("neighbour", [question()], 0) == [GOOD_ANSWER]
-    assert hooks.statistics("neighbour").faults == 0
+    assert hooks.statistics("neighbour", 0).faults == 0
 
 
 @pytest.mark.parametrize("body", HARMLESS.values(), ids=HARMLESS.keys())
@@ -71,7 +71,7 @@ def test_an_odd_script_gets_an_answer_and_leaves_nothing_behind(body: str) -> No
     answers = hooks.on_enqueue("attacked", [ATTACK, question(), ATTACK, question()], 0)
     assert process_time() - begun_s < CALL_S_MAX
     assert answers is not None
-    assert hooks.statistics("attacked").last_fault is None
+    assert hooks.statistics("attacked", 0).last_fault is None
     assert answers[1] == answers[3] == GOOD_ANSWER
     assert answers[0] == answers[2] is not None
     assert "0x" not in repr(answers)
@@ -89,7 +89,7 @@ def test_a_top_level_that_attacks_is_not_accepted(top_level: str) -> None:
     assert problem.startswith("on_enqueue: ")
     hooks.set("q", on_enqueue=script, on_failure=None)
     assert hooks.on_enqueue("q", [question()] * 5, 0) == [None] * 5
-    assert hooks.statistics("q").faults == 3
+    assert hooks.statistics("q", 0).faults == 3
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_script_that_accumulates_memory_over_many_calls_is_replaced() -> None:
         answers = hooks.on_enqueue("q", [EnqueueQuestion(big, 1)] * 100, 0)
         assert answers is not None
         assert answers.count(GOOD_ANSWER) >= 99
-    counts = hooks.statistics("q")
+    counts = hooks.statistics("q", 0)
     assert 2 <= counts.faults <= 10
     assert counts.last_fault == "used more than 1 MiB"
 
@@ -187,7 +187,7 @@ def test_full_memory_does_not_break_the_reading_of_config() -> None:
     for _ in range(20):
         answers = hooks.on_enqueue("q", [question()] * 3, 0)
         assert answers is not None
-    assert hooks.statistics("q").calls > 0
+    assert hooks.statistics("q", 0).calls > 0
 
 
 def test_very_many_headers_are_passed_and_answered() -> None:
@@ -204,7 +204,7 @@ def test_very_many_headers_are_passed_and_answered() -> None:
     questions = [EnqueueQuestion({f"h{i}": f"vh{i}" for i in range(count)}, 0) for count in counts]
     answers = hooks.on_enqueue("q", questions, 0)
     assert answers is not None
-    assert hooks.statistics("q").last_fault is None
+    assert hooks.statistics("q", 0).last_fault is None
     assert [answer.cost if answer else None for answer in answers] == [count or None for count in counts]
 
 

@@ -55,14 +55,14 @@ def test_on_enqueue_receives_headers_size_and_queue() -> None:
     assert answer_of(script, asked) == EnqueueAnswer(fairness_key=("q", "acme", "€𐍈"), cost=1234, cap=3)
 
 
-def test_on_failure_receives_headers_id_attempts_queue_and_error() -> None:
-    """The message has these five fields and no other."""
+def test_on_failure_receives_headers_id_attempts_queue_reason_and_error() -> None:
+    """The message has these six fields and no other."""
     script = """
     function on_failure(msg)
       local names = 0
       for name in pairs(msg) do names = names + 1 end
-      assert(names == 5 and msg.headers.tenant == "acme" and msg.id == "id-1" and msg.queue == "q")
-      assert(msg.attempts == 7 and msg.error == "bad ä")
+      assert(names == 6 and msg.headers.tenant == "acme" and msg.id == "id-1" and msg.queue == "q")
+      assert(msg.attempts == 7 and msg.error == "bad ä" and msg.reason == "failure")
       return { action = "retry" }
     end"""
     hooks = hooks_with(on_failure=script)
@@ -89,7 +89,7 @@ def test_long_answers_come_in_several_rounds() -> None:
     hooks = hooks_with(script)
     answers = hooks.on_enqueue("q", [question(n=str(n)) for n in range(300)], 0)
     assert answers is not None
-    assert hooks.statistics("q").faults == 0
+    assert hooks.statistics("q", 0).faults == 0
     assert [a.fairness_key for a in answers if a] == [str(n) + "k" * 1000 for n in range(300)]
 
 
@@ -230,7 +230,7 @@ def test_a_failure_is_answered_or_not(returned: str, answer: FailureAnswer | Non
     """An unknown action is a fault; an invalid delay is left to the queue."""
     hooks = hooks_with(on_failure=f"function on_failure(msg) return {returned} end")
     assert hooks.on_failure("q", failure(), 0) == answer
-    assert hooks.statistics("q").faults == (answer is None)
+    assert hooks.statistics("q", 0).faults == (answer is None)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_any_returned_value_gives_an_answer_within_the_limits(fields: dict[str, 
     plain = EnqueueAnswer(fairness_key="plain")
     assert answers[0] == answers[2] == plain
     if answers[1] is None:
-        assert hooks.statistics("q").last_fault
+        assert hooks.statistics("q", 0).last_fault
     else:
         _assert_within_limits(answers[1])
         decoded: Any = msgspec.msgpack.decode(msgspec.msgpack.encode(answers[1]), type=EnqueueAnswer)

@@ -71,7 +71,7 @@ def test_a_queue_may_have_either_script_or_none() -> None:
     hooks.set("q", on_enqueue=None, on_failure=None)
     assert hooks.on_enqueue("q", [FINE], 0) is None
     assert hooks.on_failure("q", failure(), 0) is None
-    assert hooks.statistics("q").faults == 0
+    assert hooks.statistics("q", 0).faults == 0
 
 
 def test_check_names_the_script_that_is_wrong() -> None:
@@ -93,7 +93,7 @@ def test_a_new_script_replaces_the_old_one() -> None:
     hooks.on_enqueue("q", [FINE], 0)
     hooks.set("q", on_enqueue='function on_enqueue() return { fairness_key = "new" } end', on_failure=None)
     assert hooks.on_enqueue("q", [FINE], 0) == [EnqueueAnswer(fairness_key="new")]
-    assert hooks.statistics("q").calls == 2
+    assert hooks.statistics("q", 0).calls == 2
 
 
 def test_a_removed_queue_is_forgotten() -> None:
@@ -103,7 +103,7 @@ def test_a_removed_queue_is_forgotten() -> None:
     hooks.remove("q")
     hooks.remove("q")
     assert hooks.on_enqueue("q", [FINE], 0) is None
-    assert hooks.statistics("q").calls == 0
+    assert hooks.statistics("q", 0).calls == 0
 
 
 def test_a_fault_costs_one_message_its_answer() -> None:
@@ -116,7 +116,7 @@ def test_a_fault_costs_one_message_its_answer() -> None:
         None,
         GOOD_ANSWER,
     ]
-    counts = hooks.statistics("q")
+    counts = hooks.statistics("q", 0)
     assert (counts.calls, counts.faults, counts.bypassed, counts.is_open) == (5, 2, 0, False)
     assert counts.last_fault == "line 3: bad"
 
@@ -125,12 +125,12 @@ def test_three_faults_in_a_row_open_the_breaker() -> None:
     """The rest of the batch and later messages are bypassed until the cooldown is over."""
     hooks = hooks_with(FRAGILE)
     assert hooks.on_enqueue("q", [BAD, BAD, BAD, FINE, FINE], 1_000) == [None] * 5
-    counts = hooks.statistics("q")
+    counts = hooks.statistics("q", 0)
     assert (counts.calls, counts.faults, counts.bypassed, counts.is_open) == (3, 3, 2, True)
     assert hooks.on_enqueue("q", [FINE], 10_999) == [None]
-    assert hooks.statistics("q").bypassed == 3
+    assert hooks.statistics("q", 0).bypassed == 3
     assert hooks.on_enqueue("q", [FINE], 11_000) == [GOOD_ANSWER]
-    assert not hooks.statistics("q").is_open
+    assert not hooks.statistics("q", 0).is_open
 
 
 def test_an_answer_between_faults_keeps_the_breaker_closed() -> None:
@@ -141,7 +141,7 @@ def test_an_answer_between_faults_keeps_the_breaker_closed() -> None:
         assert hooks.on_enqueue("q", [FINE], 0) == [GOOD_ANSWER]
     hooks.on_enqueue("q", [BAD, BAD], 0)
     hooks.on_enqueue("q", [BAD], 0)
-    assert hooks.statistics("q").is_open
+    assert hooks.statistics("q", 0).is_open
 
 
 def test_after_the_cooldown_faults_count_from_zero() -> None:
@@ -171,7 +171,7 @@ def test_setting_a_script_closes_the_breaker() -> None:
     hooks = hooks_with(FRAGILE)
     hooks.on_enqueue("q", [BAD] * 3, 0)
     hooks.set("q", on_enqueue=GOOD, on_failure=None)
-    counts = hooks.statistics("q")
+    counts = hooks.statistics("q", 0)
     assert (counts.faults, counts.is_open) == (3, False)
     assert hooks.on_enqueue("q", [BAD], 0) == [GOOD_ANSWER]
 
@@ -183,7 +183,7 @@ def test_an_answer_that_is_not_utf_8_counts_as_a_fault() -> None:
     assert hooks.on_enqueue("q", [good, bad, good, bad, bad, bad, good], 0) == (
         [GOOD_ANSWER, None, GOOD_ANSWER, None, None, None, None]
     )
-    counts = hooks.statistics("q")
+    counts = hooks.statistics("q", 0)
     assert (counts.calls, counts.faults, counts.bypassed) == (6, 4, 1)
 
 
@@ -217,7 +217,7 @@ def test_config_is_read_live() -> None:
     assert read("limit", "none") == ["string:6", "string:now"]
     del values["limit"]
     assert read("limit") == ["nil"]
-    assert hooks.statistics("q").faults == 0
+    assert hooks.statistics("q", 0).faults == 0
 
 
 def test_a_key_is_read_once_for_many_messages() -> None:
@@ -289,7 +289,7 @@ def test_an_error_of_the_config_is_the_callers() -> None:
         hooks.on_enqueue("q", [FINE, FINE], 0)
     values["k"] = "good"
     assert hooks.on_enqueue("q", [FINE, FINE], 0) == [GOOD_ANSWER] * 2
-    assert hooks.statistics("q").faults == 0
+    assert hooks.statistics("q", 0).faults == 0
 
 
 def test_queues_do_not_see_each_other() -> None:
@@ -362,12 +362,12 @@ def test_the_allowed_libraries_work() -> None:
       return { fairness_key = "good" }
     end"""
     hooks = hooks_with(script)
-    assert (hooks.on_enqueue("q", [FINE], 0), hooks.statistics("q").last_fault) == ([GOOD_ANSWER], None)
+    assert (hooks.on_enqueue("q", [FINE], 0), hooks.statistics("q", 0).last_fault) == ([GOOD_ANSWER], None)
 
 
 def test_statistics_of_an_unknown_queue_are_zero() -> None:
     """Reading them does not create the queue."""
-    counts = LuaHooks(no_config).statistics("nobody")
+    counts = LuaHooks(no_config).statistics("nobody", 0)
     assert (counts.calls, counts.faults, counts.bypassed, counts.elapsed_us) == (0, 0, 0, 0)
     assert (counts.is_open, counts.last_fault) == (False, None)
 
@@ -377,7 +377,7 @@ def test_time_spent_is_counted() -> None:
     hooks = LuaHooks(no_config, breaker_threshold=1)
     hooks.set("q", on_enqueue="function on_enqueue() while true do end end", on_failure=None)
     hooks.on_enqueue("q", [FINE, FINE], 0)
-    counts = hooks.statistics("q")
+    counts = hooks.statistics("q", 0)
     assert counts.elapsed_us >= 5_000
     assert (counts.calls, counts.bypassed, counts.last_fault) == (1, 1, "timed out after 10 ms")
 
@@ -394,8 +394,8 @@ def test_trying_a_script_returns_its_answer_and_changes_nothing() -> None:
     dead = hooks.try_on_failure("new", SEED_ON_FAILURE, failure(attempts=3))
     assert dead.answer == FailureAnswer(is_dead=True)
     assert hooks.on_enqueue("q", [FINE], 0) == [GOOD_ANSWER]
-    assert hooks.statistics("q").calls == 1
-    assert hooks.statistics("new").calls == 0
+    assert hooks.statistics("q", 0).calls == 1
+    assert hooks.statistics("new", 0).calls == 0
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_queue_that_uses_more_than_its_share_is_bypassed(caplog: pytest.LogCap
         while hooks.on_enqueue("q", [question()], 0) == [GOOD_ANSWER]:
             asked += 1
             assert asked < 100
-    counts = hooks.statistics("q")
+    counts = hooks.statistics("q", 0)
     assert (counts.faults, counts.is_open, counts.open_by, counts.trips) == (0, True, "time", 1)
     assert 2_000_000 < counts.elapsed_us <= 2_200_000
     assert hooks.on_failure("q", failure(), 9_999) is None
@@ -103,11 +103,11 @@ def test_an_update_closes_the_breaker_and_gives_no_time() -> None:
     """The account of script time survives: the next use opens it again, so updates don't buy time."""
     breaker = Breaker(threshold=3, cooldown_ms=10_000, share_percent=20, window_ms=10_000)
     breaker.note_time(3_000 * MS, 0)
-    assert breaker.cause == "time"
+    assert breaker.cause(0) == "time"
     breaker.close()
     assert breaker.lets_through(1)
     breaker.note_time(1, 1)
-    assert (breaker.cause, breaker.trips) == ("time", 2)
+    assert (breaker.cause(1), breaker.trips) == ("time", 2)
 
 
 def test_the_table_of_the_breaker_has_every_event_that_can_happen() -> None:
@@ -139,7 +139,7 @@ def test_a_script_is_compiled_once() -> None:
         assert hooks.check(on_enqueue=script, on_failure=None) is None
         hooks.set(queue, on_enqueue=script, on_failure=None)
         assert hooks.on_enqueue(queue, [question()] * 3, 0) == [None] * 3
-    assert counted.kept == [f"on_enqueue\n{script}"]
+    assert counted.kept == [f"on_enqueue 1 1048576\n{script}"]
 
 
 def test_a_compiled_script_names_the_lines_of_its_faults() -> None:
@@ -149,7 +149,7 @@ def test_a_compiled_script_names_the_lines_of_its_faults() -> None:
     for queue in ("a", "b"):
         hooks.set(queue, on_enqueue=script, on_failure=None)
         hooks.on_enqueue(queue, [question()], 0)
-        assert hooks.statistics(queue).last_fault == "line 3: oops"
+        assert hooks.statistics(queue, 0).last_fault == "line 3: oops"
 
 
 def test_a_script_for_one_hook_is_no_script_for_the_other() -> None:

@@ -23,6 +23,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.floats(allow_nan=False, width=64)
     if isinstance(kind, msgspec.inspect.StrType):
         return st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+    if isinstance(kind, msgspec.inspect.BytesType):
+        return st.binary(max_size=8)
     if isinstance(kind, msgspec.inspect.BoolType):
         return st.booleans()
     if isinstance(kind, msgspec.inspect.NoneType):

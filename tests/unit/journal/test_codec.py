@@ -44,7 +44,8 @@ def test_the_records_of_a_page_keep_their_order(records: list[AnyRecord]) -> Non
 
 def test_a_page_is_an_array_of_version_instant_and_records() -> None:
     """What is on the disk is exactly this, so that other versions and languages can read it."""
-    assert msgspec.msgpack.decode(PAGE) == [1, 500, [["leased", 9, "orders", [3, 4], 30_500, "worker-1", None, None]]]
+    leased = ["leased", 9, "orders", [3, 4], 30_500, "worker-1", None, None, None]
+    assert msgspec.msgpack.decode(PAGE) == [1, 500, [leased]]
 
 
 def test_a_fairness_path_is_read_as_a_tuple() -> None:
@@ -81,7 +82,7 @@ def test_a_policy_without_later_fields_gets_their_defaults() -> None:
 
 def test_fields_that_are_not_known_are_passed_over_at_the_end() -> None:
     """A record of this version with more at its end is read without it."""
-    page = codec.decode(written(["acked", 4, "q", [1], None, "more", {"and": "more"}]))
+    page = codec.decode(written(["acked", 4, "q", [1], None, False, "more", {"and": "more"}]))
     assert page.records == [Acked(4, "q", [1], None)]
 
 

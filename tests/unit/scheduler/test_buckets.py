@@ -85,7 +85,7 @@ def test_without_a_burst_a_second_of_tokens_is_held() -> None:
 def test_invalid_numbers_are_refused(numbers: dict[str, float]) -> None:
     """Rates must be finite and not negative, and a burst below one token would let nothing pass."""
     with pytest.raises(ValueError, match="throttle 't'"):
-        Throttles().set("t", now_ms=0, **numbers)
+        Throttles().set("t", now_ms=0, **numbers)  # type: ignore[arg-type] # numbers only
 
 
 def test_a_rounded_rate_is_never_faster_than_configured() -> None:

@@ -133,7 +133,7 @@ def test_a_table_of_throttles_does_not_keep_kernels_alive() -> None:
     assert kernel.take(1, 0) == []
     bucket = throttles.get("shared")
     assert bucket is not None
-    assert len(bucket.watchers) == 1
+    assert len(bucket.watching()) == 1
     del kernel
     gc.collect()
-    assert len(bucket.watchers) == 0
+    assert len(bucket.watching()) == 0

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from fairlane.model.message import NEVER_MS, NewMessage
-from fairlane.server.limits import CallLimits
 from fairlane.server.shutdown import settled
 from fairlane.verbs.keys import Grant
 from fairlane.wire.grpc import batches_pb2 as batches
@@ -42,13 +41,11 @@ def test_a_claim_over_http() -> None:
 
 
 def test_a_batch_over_http() -> None:
-    """Stage and publish in JSON; each message takes the correlation id of its request, and no wait is too long."""
+    """Stage and publish in JSON; each message takes the correlation id of its request."""
 
     async def main() -> None:
-        async with opened(limits=CallLimits(wait_ms_max=100)) as server:
+        async with opened() as server:
             part = {"queue": "orders", "sink": "s", "batch": 0, "part": "p", "at": 0, "messages": [{}], "wait_ms": 100}
-            too_long = await server.post("queue/sink/stage", {**part, "wait_ms": 101})
-            assert too_long.status_code == 400
             staged = await server.post("queue/sink/stage", part, x_correlation_id="c-2")
             assert staged.json() == {"count": 1}
             mismatch = await server.post("queue/sink/stage", {**part, "at": 5})

@@ -24,9 +24,6 @@ from fairlane.wire.grpc import types_pb2
 from tests.unit.server.grpc_client import GrpcClient, called, refused, trailing
 from tests.unit.server.local_server import run
 
-NONE = 1 << 62
-
-
 STATUSES = {
     "invalid_argument": "INVALID_ARGUMENT",
     "hook_invalid": "INVALID_ARGUMENT",
@@ -43,6 +40,7 @@ STATUSES = {
     "queue_exists": "ALREADY_EXISTS",
     "lease_mismatch": "ABORTED",
     "state_mismatch": "ABORTED",
+    "repeat_too_late": "FAILED_PRECONDITION",
     "not_pending": "FAILED_PRECONDITION",
     "queue_elsewhere": "FAILED_PRECONDITION",
     "node_not_found": "NOT_FOUND",
@@ -135,7 +133,7 @@ def test_a_full_queue_says_so_for_each_message() -> None:
         (lambda c: c.broker.Lease(broker.LeaseRequest(queue="none")), "queue_not_found"),
         (lambda c: c.broker.Lease(broker.LeaseRequest()), "invalid_argument"),
         (lambda c: c.broker.Lease(broker.LeaseRequest(queue="orders", count=0)), "invalid_argument"),
-        (lambda c: c.broker.Lease(broker.LeaseRequest(queue="orders", wait_ms=NONE)), "invalid_argument"),
+        (lambda c: c.broker.Lease(broker.LeaseRequest(queue="orders", wait_ms=-1)), "invalid_argument"),
         (lambda c: c.broker.Enqueue(broker.EnqueueRequest(queue="none")), "queue_not_found"),
         (lambda c: c.broker.Nack(broker.NackRequest(queue="orders", intent="maybe")), "invalid_argument"),
         (lambda c: c.broker.Forward(broker.ForwardRequest(queue="orders")), "invalid_argument"),

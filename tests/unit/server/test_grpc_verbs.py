@@ -117,6 +117,10 @@ def test_an_operator_has_all_verbs() -> None:
         async with called() as caller:
             policy = admin.QueuePolicy(max_attempts=0, weights={"acme": 3}, fairness_key_from=["header:tenant"])
             await caller.admin.CreateQueue(admin.CreateQueueRequest(queue="jobs", policy=policy))
+            wanted = admin.QueuePolicy(max_attempts=9, fairness_key_from=["header:tenant"])
+            ensured = await caller.admin.EnsureQueue(admin.EnsureQueueRequest(queue="jobs", policy=wanted))
+            assert (ensured.is_created, list(ensured.differing)) == (False, ["max_attempts"])
+            assert ensured.policy.weights == {"acme": 3}
             update = admin.UpdateQueueRequest(queue="jobs", policy=admin.QueuePolicy(quantum=2), reset=["max_attempts"])
             await caller.admin.UpdateQueue(update)
             await caller.admin.PauseQueue(admin.PauseQueueRequest(queue="jobs", key=["acme", "web"]))

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fairlane.journal.identity import is_journal_id
+from tests.kit.ids import numbered
 
 from .local_server import LocalServer, opened, run
 
@@ -152,16 +153,35 @@ def test_messages_are_found_by_their_correlation_id() -> None:
             messages = [{"correlation_id": each} for each in ("order-7, twice", "order-8", "order-7, twice")] + [{}]
             answer = await server.post("queue/enqueue", {"queue": "orders", "messages": messages})
             ids = [each["id"] for each in answer.json()["results"]]
+            numbers = [f"{numbered(each):016x}" for each in ids]
             await server.post("queue/dequeue", {"queue": "orders", "count": 4})
             found = await lines_of(server, correlation_id="order-7, twice")
             assert [(each["kind"], each["message_id"]) for each in found] == [
-                ("enqueued", ids[0]),
-                ("enqueued", ids[2]),
+                ("enqueued", numbers[0]),
+                ("enqueued", numbers[2]),
             ]
             table, _ = await table_of(server, correlation_id="order-7, twice", columns="sequence,message_id")
-            assert table.column("message_id").to_pylist() == [ids[0], ids[2]]
+            assert table.column("message_id").to_pylist() == [numbers[0], numbers[2]]
             both = await lines_of(server, correlation_id="order-7, twice", message_ids=ids[2])
-            assert [each["message_id"] for each in both] == [ids[2]]
+            assert [each["message_id"] for each in both] == [numbers[2]]
             assert await lines_of(server, correlation_id="order-9") == []
+
+    run(main())
+
+
+def test_events_of_a_message_are_found_by_id_and_by_number() -> None:
+    """Both ways in JSON lines and in Arrow; an id of another store has no events here."""
+
+    async def main() -> None:
+        async with opened() as server:
+            message_id = await server.broker.enqueue("orders", b"")
+            await server.broker.enqueue("orders", b"")
+            number = f"{numbered(message_id):016x}"
+            for named in (message_id, number, f"{message_id},nothing"):
+                assert [each["message_id"] for each in await lines_of(server, message_ids=named)] == [number]
+                table, _ = await table_of(server, message_ids=named)
+                assert table.column("message_id").to_pylist() == [number]
+            other = message_id[:-4] + ("0000" if message_id[-4:] != "0000" else "1111")
+            assert await lines_of(server, message_ids=other) == []
 
     run(main())

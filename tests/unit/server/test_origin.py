@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from fairlane.errors import InvalidArgument
-from fairlane.gateway.context import CallContext, check_correlation_id, with_context
+from fairlane.gateway.context import CallContext, with_context
 from fairlane.model.limits import HEADERS_LENGTH_MAX, HEADERS_MAX
 from fairlane.model.message import NewMessage, Receipt
+from fairlane.model.trace import TraceContext, trace_of
 from fairlane.server.settings import check, load
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.messages import Enqueue
 from fairlane.wire.grpc import broker_pb2 as broker
-from fairlane.wire.trace import TraceContext, trace_of
 from tests.unit.server.grpc_client import called
 from tests.unit.server.local_server import opened, run
 
@@ -89,13 +89,6 @@ def test_without_a_trace_headers_stay_as_they_are() -> None:
 def test_a_message_without_room_keeps_its_headers(headers: dict[str, str]) -> None:
     """Tracing never makes a message break a limit that it keeps by itself."""
     assert enqueued(NewMessage(headers=headers))[0].headers == headers
-
-
-@pytest.mark.parametrize("given", ["", "a" * 129, "a\nb", "é"])
-def test_a_correlation_id_that_is_none_is_refused(given: str) -> None:
-    """The error names where it was said."""
-    with pytest.raises(InvalidArgument, match="X-Correlation-Id must have 1 to 128"):
-        check_correlation_id(given, "X-Correlation-Id")
 
 
 def test_http_keeps_a_trace_with_the_message() -> None:

@@ -60,7 +60,7 @@ def test_messages_are_found_by_their_ids() -> None:
             given = await cluster["b"].done(
                 "queue/nack", {"queue": "orders", "receipts": receipts(deliveries), "intent": "defer", "delay_ms": 0}
             )
-            assert given["results"] == [{}] * 12
+            assert given["results"] == [{"became": "waiting"}] * 12
             cancelled = await cluster["a"].done(
                 "queue/cancel", {"queue": "orders", "ids": [*ids, "f" * 16, "nonsense"]}
             )
@@ -251,5 +251,20 @@ def test_what_can_not_span_partitions_is_refused_by_the_plain_name_only() -> Non
                     await cluster["a"].done(path, {"queue": f"orders~{at}", **request})
             for at in range(2):
                 await until(lambda at=at: cluster["b"].serves(f"orders~{at}"), "it has gone to b")  # type: ignore[misc] # a default
+
+    run(main())
+
+
+def test_a_split_queue_is_ensured_as_one() -> None:
+    """A split queue exists, for every node, and is not created again."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            await filled(cluster, 3, max_attempts=4)
+            for member in cluster.members.values():
+                answer = await member.done("queues/ensure", {"queue": "orders", "policy": {"max_attempts": 5}})
+                assert answer["differing"] == ["max_attempts"]
+                assert not answer["is_created"]
+                assert answer["policy"]["max_attempts"] == 4
 
     run(main())

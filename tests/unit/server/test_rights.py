@@ -109,6 +109,7 @@ def test_a_key_is_shown_once_and_kept_as_a_hash() -> None:
             shown = [
                 (await server.post("keys/list")).text,
                 (await server.post("config/list")).text,
+                (await server.post("config/get", {"key": f"auth:key:{created['id']}"})).text,
                 (await server.post("journal/read")).text,
                 (await server.http.get("/v1/journal")).text,
                 (await server.http.get("/v1/journal", headers=arrow)).content.decode("latin-1"),
@@ -207,6 +208,22 @@ def test_a_grant_that_makes_no_sense_is_refused(grant: Grant) -> None:
     """An empty pattern, a star in the middle, and keys or throttles for others than producers are refused."""
     with pytest.raises(InvalidArgument):
         check_grant(grant)
+
+
+def test_dead_letters_go_only_where_their_operator_has_a_right() -> None:
+    """Who administers one queue can neither redrive into another nor send its dead letters there."""
+
+    async def main() -> None:
+        async with opened(requires_auth=True) as server:
+            key = await server.key(Grant(right="admin", queues="orders*"))
+            for path, body in (
+                ("queues/redrive", {"queue": "orders.dlq", "target": "other"}),
+                ("queues/update", {"queue": "orders", "policy": {"dead_letter_queue": "other.dlq"}}),
+                ("queues/create", {"queue": "orders2", "policy": {"dead_letter_queue": "other.dlq"}}),
+            ):
+                assert (await server.post(path, body, key=key)).status_code == 403
+
+    run(main())
 
 
 def test_forwarding_needs_the_right_to_produce() -> None:

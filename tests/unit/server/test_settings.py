@@ -43,6 +43,16 @@ def test_without_settings_it_listens_on_loopback_only() -> None:
         (None, {}, {"prot": 1}, "--prot"),
         (None, {}, {"calls_max": "0"}, "calls_max"),
         (None, {}, {"waiting_max": -1}, "waiting_max"),
+        ("[lua]\ndefault_timeout = 1", {}, {}, "Did you mean 'lua.default_timeout_ms'"),
+        (
+            "hook_timeout_ms = 1\n[lua]\ndefault_timeout_ms = 2",
+            {},
+            {},
+            "both lua.default_timeout_ms and hook_timeout_ms",
+        ),
+        ("lua = 1", {}, {}, "'lua'"),
+        (None, {}, {"lua.timeout_ms": "1"}, "--lua.timeout-ms"),
+        (None, {}, {"default_timeout_ms": "1"}, "--default-timeout-ms"),
     ],
 )
 def test_an_invalid_setting_is_rejected_with_its_source(
@@ -51,6 +61,20 @@ def test_an_invalid_setting_is_rejected_with_its_source(
     """The error names the file's field, the variable or the flag."""
     with pytest.raises(InvalidArgument, match=word):
         load(file, environ, flags)
+
+
+def test_the_limits_of_scripts_have_filas_names_as_well() -> None:
+    """Below ``[lua]`` in the file and with the prefix in flags; our own names work everywhere."""
+    file = """
+    [lua]
+    default_timeout_ms = 20
+    default_memory_limit_bytes = 2097152
+    circuit_breaker_threshold = 5
+    circuit_breaker_cooldown_ms = 30000
+    """
+    broker = load(file, {"FAIRLANE_HOOK_BREAKER_THRESHOLD": "6"}, {"lua.default_timeout_ms": "25"}).broker
+    assert (broker.hook_timeout_ms, broker.hook_memory_bytes_max) == (25, 2_097_152)
+    assert (broker.hook_breaker_threshold, broker.hook_breaker_cooldown_ms) == (6, 30_000)
 
 
 @pytest.mark.parametrize("text", ["1", "true", "Yes", "on"])

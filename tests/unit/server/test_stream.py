@@ -184,7 +184,7 @@ def test_a_channel_delivers_up_to_its_credit(*, is_direct: bool) -> None:
 
 @both_sockets
 def test_a_stopped_channel_gives_back_what_it_had(*, is_direct: bool) -> None:
-    """What was seen counts as a failed attempt; what was named unseen, or had not been received, does not."""
+    """What was seen counts as a lost attempt; what was named unseen, or had not been received, does not."""
 
     async def main() -> None:
         async with opened() as server, connected(server, is_direct=is_direct) as socket:
@@ -193,14 +193,14 @@ def test_a_stopped_channel_gives_back_what_it_had(*, is_direct: bool) -> None:
             await socket.deliveries(4)
             await socket.answer("stop", Stop(channel=number, unseen=(ids[1],), received=3), Done)
             views = [await server.broker.get("orders", message_id) for message_id in ids]
-            assert [view.failures for view in views] == [1, 0, 1, 0]
+            assert [len(view.errors) for view in views] == [1, 0, 1, 0]
 
     run(main())
 
 
 @both_sockets
 def test_a_connection_that_goes_gives_back_what_it_had(*, is_direct: bool) -> None:
-    """Its channels end, what they had failed, its waiting calls are cancelled, and it counts no more."""
+    """Its channels end, what they had goes back, its waiting calls are cancelled, and it counts no more."""
 
     async def main() -> None:
         async with opened() as server:
@@ -213,7 +213,7 @@ def test_a_connection_that_goes_gives_back_what_it_had(*, is_direct: bool) -> No
                     pass
                 assert server.context.tally.streams == 1
             view = await server.broker.get("orders", ids[0])
-            assert (view.status, view.failures) == ("delayed", 1)
+            assert (view.status, view.errors[0].reason) == ("waiting", "release")
             assert (await server.broker.queue("orders")).consumers == 0
             assert server.context.tally.streams == 0
 
@@ -381,7 +381,7 @@ def test_a_reader_that_goes_while_it_is_slow_is_noticed(*, is_direct: bool) -> N
                 socket.call("stats", GetStats(queue="orders"))
                 while server.context.tally.streams:
                     await server.broker.queue("orders")
-            assert (await server.broker.get("orders", ids[0])).failures == 1
+            assert (await server.broker.get("orders", ids[0])).errors[0].reason == "release"
 
     run(main())
 

@@ -23,6 +23,7 @@ from fairlane.maintenance import check_store, declare_restored, repair_store
 from fairlane.testing.stepped import SteppedBroker
 from tests.kit.damage.base import QUEUE, Answered, make_base
 from tests.kit.damage.kinds import KINDS, log_in
+from tests.kit.ids import numbered
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +102,9 @@ def test_an_interrupted_repair_can_be_repeated(
     repair_store(folder, is_dry_run=False)
     assert check_store(folder).is_whole
     with open_broker(folder) as broker:
-        kept = [id_ for id_ in base[1].payloads if int(id_, 16) < planned.found.end]
+        kept = [id_ for id_ in base[1].payloads if numbered(id_) < planned.found.end]
         assert all(broker.get(QUEUE, id_).payload == base[1].payloads[id_].encode() for id_ in kept)
-        assert int(broker.enqueue(QUEUE, b"new"), 16) >= planned.next_sequence
+        assert numbered(broker.enqueue(QUEUE, b"new")) >= planned.next_sequence
 
 
 def test_what_an_interrupted_repair_left_behind_is_not_used_later(
@@ -191,7 +192,7 @@ def test_a_restored_backup_has_a_journal_of_its_own(folder: Path, base: tuple[Pa
         journal = broker.call(IdentifyJournal())
         assert (journal.journal_id, journal.journal_id != before.journal_id) == (told["journal_id"], True)
         assert journal.since > before.end + (1 << 35)
-        assert int(broker.enqueue(QUEUE, b"after the restore"), 16) >= told["next_sequence"]
+        assert numbered(broker.enqueue(QUEUE, b"after the restore")) >= told["next_sequence"]
     with open_broker(base[0]) as broker:
         assert broker.call(IdentifyJournal()).journal_id == before.journal_id
     assert check_store(folder).messages == len(base[1].payloads) + 1
@@ -225,5 +226,5 @@ def test_the_store_of_a_partition_can_be_declared_restored(tmp_path: Path) -> No
     broker = opened()
     after = broker.call(IdentifyJournal())
     assert (before.since, after.journal_id != before.journal_id) == (first, True)
-    assert int(broker.enqueue("orders~3", b"x"), 16) > after.since > first + (1 << 35)
+    assert numbered(broker.enqueue("orders~3", b"x")) > after.since > first + (1 << 35)
     broker.close()

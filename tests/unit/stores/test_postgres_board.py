@@ -19,7 +19,7 @@ from fairlane.errors import InvalidArgument, StoreFailed
 from fairlane.ports.board import Entry
 from fairlane.testing.store_contract import commit_of
 from tests.kit.servers.stores import PostgresServer
-from tests.kit.waiting import PATIENCE_S
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 _numbers = itertools.count(1)
 
@@ -147,3 +147,75 @@ def test_an_unreachable_server_fails_reads_and_not_waits() -> None:
             assert "hidden" not in str(caught.value)
         board.wait(0.01)
         board.wait(600)
+
+
+def sees(board: PostgresBoard, process: str) -> bool:
+    """Return whether a board has seen the session of a process."""
+    return board._sessions._number(process) in board._sessions._attendance._seen
+
+
+def attending(made: list[PostgresBoard], *, lost: list[str]) -> None:
+    """Let boards attend as ``p0``, ``p1`` and so on, each under another name when it has lost its session."""
+
+    def attend(board: PostgresBoard, process: str) -> None:
+        def on_lost() -> None:
+            lost.append(process)
+            attend(board, f"{process}+")
+
+        board.attend(process, on_lost)
+
+    names = [f"p{number}" for number in range(len(made))]
+    for board, name in zip(made, names, strict=True):
+        attend(board, name)
+    wait_until(lambda: all(sees(board, name) for board in made for name in names), what="All see each other")
+
+
+def test_a_process_whose_connection_is_gone_has_ended(postgres: PostgresServer) -> None:
+    """The others learn which one it was, and are woken for it."""
+    with database(postgres) as url, boards(url, 3) as made:
+        attending(made, lost=[])
+        made[0].read()
+        made[2].close()
+        made[0].wait(600)
+        wait_until(lambda: bool(made[0].ended(["p0", "p1", "p2", "p3"])), what="The end is seen")
+        assert made[0].ended(["p0", "p1", "p2", "p3"]) == {"p2"}
+
+
+def test_a_process_that_loses_its_session_goes_on_under_another_name(postgres: PostgresServer) -> None:
+    """It learns of the loss and is in doubt until it has another name; others know the new one, and that the old is
+    over.
+    """
+    lost: list[str] = []
+    with database(postgres) as url, boards(url, 2) as made:
+        attending(made, lost=lost)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(activity.pid) FROM pg_stat_activity activity JOIN pg_locks USING (pid)"
+                " WHERE locktype = 'advisory' AND objid = %s",
+                (made[1]._sessions._number("p1"),),
+            )
+        wait_until(lambda: bool(made[0].ended(["p1", "p1+"])), what="The end is seen")
+        wait_until(lambda: sees(made[0], "p1+"), what="The new name is seen")
+        wait_until(made[1].is_attending, what="It is certain again")
+        assert lost == ["p1"]
+        assert made[0].ended(["p0", "p1", "p1+"]) == {"p1"}
+
+
+def test_an_engine_that_shows_no_locks_leaves_nobody_in_doubt(postgres: PostgresServer) -> None:
+    """Where nobody can see sessions, none is missed, notifications still arrive, and processes rely on themselves."""
+    with database(postgres) as url:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("CREATE SCHEMA blind")
+            connection.execute("CREATE VIEW blind.pg_locks AS SELECT * FROM pg_catalog.pg_locks WHERE false")
+        blind = make_conninfo(url, options="-c search_path=blind,pg_catalog,public")
+        with boards(blind, 2) as made:
+            for number, board in enumerate(made):
+                board.read()
+                board.attend(f"p{number}", lambda: None)
+            wait_until(lambda: not any(board._sessions._is_supported for board in made), what="Both know that")
+            thread = heard(made[0], "x")
+            made[1].put("x", b"1", version=None)
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+            assert all(board.is_attending() for board in made)
+            assert made[0].ended(["p0", "p1"]) == frozenset()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.adapters.s3.bucket import S3Bucket
+from fairlane.adapters.s3.bucket import AzureContainer, S3Bucket
 from fairlane.adapters.s3.compaction import RUN_BYTES_MAX
 from fairlane.adapters.s3.store import S3Store
 from fairlane.adapters.shared.ownership import Ownership
@@ -22,6 +22,7 @@ from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed
 from fairlane.ports.store import Extent
 from fairlane.testing.store_contract import commit_of
 from tests.conftest import BUCKET
+from tests.kit.servers.azurite import AzuriteServer
 from tests.kit.servers.stores import S3Server
 
 _numbers = itertools.count(1)
@@ -367,3 +368,29 @@ def test_an_invalid_window_is_refused(bucket: S3Bucket, window_ms: int) -> None:
     """A window is 0 to 60 seconds."""
     with pytest.raises(InvalidArgument, match="window_ms"):
         S3Store(bucket, window_ms=window_ms)
+
+
+def test_a_missing_container_is_told(azure: AzuriteServer) -> None:
+    """A container that does not exist fails the store, and names itself."""
+    store = S3Store(AzureContainer("nothing-here/prefix", endpoint=azure.endpoint))
+    with pytest.raises(StoreFailed, match="az://nothing-here/prefix could not write"):
+        store.recover()
+    store.close()
+
+
+def test_missing_objects_are_no_reason_to_keep_others(azure: AzuriteServer) -> None:
+    """Azure refuses to delete an object that is missing; all others of the same call are deleted."""
+    container = AzureContainer(f"{BUCKET}/unit-{next(_numbers)}", endpoint=azure.endpoint)
+    for name in ("a/1", "a/3"):
+        container.create(name, b"x")
+    container.delete(["a/1", "a/2", "a/3"])
+    container.delete(["a/2"])
+    assert container.names("a") == []
+
+
+def test_listed_tags_are_those_of_the_writes(azure: AzuriteServer) -> None:
+    """Azure lists tags without quotes; a board must recognise what it has read before."""
+    container = AzureContainer(f"{BUCKET}/unit-{next(_numbers)}", endpoint=azure.endpoint)
+    assert container.tags("a") == {}
+    tag = container.create("a/1", b"x")
+    assert container.tags("a") == {"a/1": tag}

@@ -23,6 +23,7 @@ def test_the_kind_of_a_store_follows_from_its_path(tmp_path: Path) -> None:
         "postgresql://ann@db/queues?namespace=x&heartbeat_timeout_ms=500": PostgresStore,
         "postgres:///queues": PostgresStore,
         "s3://bucket/some/prefix?endpoint=http://127.0.0.1:1&anonymous=true&window_ms=5": S3Store,
+        "az://container/some/prefix?account=a&endpoint=http://127.0.0.1:1/a&window_ms=5": S3Store,
     }
     assert {name: type(open_store(name)) for name in kinds} == kinds
     assert isinstance(open_store(tmp_path), RocksDbStore)
@@ -42,6 +43,9 @@ def test_options_of_postgresql_are_passed_on() -> None:
         ("s3://", "s3://BUCKET/PREFIX"),
         ("s3://key:secret@bucket/x", "without credentials"),
         ("s3://bucket/x?window=5", "no option 'window'"),
+        ("az://", "az://CONTAINER/PREFIX"),
+        ("az://container/x?region=eu", "no option 'region'"),
+        ("azure://container/x", "s3:// or az://"),
         ("s3://bucket/x?window_ms=soon", "must be an integer"),
         ("s3://bucket/x?window_ms=99999999", "window_ms must be 0 to"),
         ("s3://bucket/x?anonymous=perhaps", "true or false"),
@@ -100,5 +104,5 @@ def test_an_invalid_group_is_refused(url: str, group: str) -> None:
 
 def test_a_folder_has_no_board() -> None:
     """Several nodes need a store that all of them reach."""
-    with pytest.raises(InvalidArgument, match="postgresql:// or s3://"):
+    with pytest.raises(InvalidArgument, match="postgresql://, s3:// or az://"):
         open_board("/some/folder")

@@ -12,6 +12,7 @@ from fairlane.client.transport import Channel, Transport
 from fairlane.client.transport.protocol import Sink
 from fairlane.embedded import EmbeddedTransport
 from fairlane.errors import FairlaneError
+from fairlane.model.message import Delivery
 from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import Consume
 from fairlane.worker import Worker
@@ -29,6 +30,7 @@ class Tapped:
         self.answered: list[str] = []
         self.sinks: list[Sink] = []
         self.refusals: dict[str, list[FairlaneError]] = {}
+        self.on_deliver: Callable[[Delivery], Delivery] | None = None
 
     async def connect(self) -> None:
         await self._inner.connect()
@@ -52,6 +54,8 @@ class Tapped:
         if self.refusals.get("open"):
             raise self.refusals["open"].pop(0)
         self.sinks.append(sink)
+        if self.on_deliver is not None:
+            sink = Changed(sink, self.on_deliver)
         return await self._inner.open(request, sink)
 
     async def close(self) -> None:
@@ -70,6 +74,18 @@ class Tapped:
 
     def _notify(self) -> None:
         self._changed.set()
+
+
+class Changed:
+    """A sink whose deliveries a test changes."""
+
+    def __init__(self, inner: Sink, change: Callable[[Delivery], Delivery]) -> None:
+        self._inner = inner
+        self._change = change
+        self.ended, self.withdraw = inner.ended, inner.withdraw
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        self._inner.deliver([self._change(delivery) for delivery in deliveries])
 
 
 class WorkerBench:

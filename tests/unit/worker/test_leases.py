@@ -9,6 +9,7 @@ import pytest
 from fairlane.errors import Disconnected, StoreFailed
 from fairlane.verbs.leases import Extend
 from fairlane.worker import Counters, ThreadMessage, WorkMessage
+from tests.kit.ids import numbered
 from tests.kit.waiting import PATIENCE_S
 
 from .bench import WorkerBench, on_bench
@@ -43,7 +44,8 @@ def test_what_is_running_and_what_is_prefetched_is_extended() -> None:
 async def take_away(bench: WorkerBench, message_id: str) -> None:
     """End the lease of a message as another holder of its receipt would."""
     events = (await bench.client.read_journal()).events
-    token = max(event["token"] for event in events if event["kind"] == "leased" and event["message_id"] == message_id)
+    number = f"{numbered(message_id):016x}"
+    token = max(event["token"] for event in events if event["kind"] == "leased" and event["message_id"] == number)
     held = type("Held", (), {"id": message_id, "queue": "jobs", "token": token})()
     await bench.client.nack(held, intent="dead")
 

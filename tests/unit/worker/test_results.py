@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from fairlane.client import NewMessage
@@ -92,6 +94,42 @@ def test_a_dead_letter_goes_to_the_dead_letters_at_once() -> None:
         (dead,) = await bench.client.peek("jobs.dlq")
         assert dead.errors[-1].error == "nobody can read this"
         assert bench.app.counters == Counters(dead=1)
+
+    on_bench(test)
+
+
+def test_the_last_failure_counts_as_a_dead_letter() -> None:
+    """The queue allows two attempts: the first failure is a retry, and the second one a dead letter."""
+
+    async def test(bench: WorkerBench) -> None:
+        @bench.app.handler("jobs")
+        async def handle(_: WorkMessage) -> None:
+            raise ValueError("no good")
+
+        async with bench.app:
+            await bench.enqueue(b"work")
+            await bench.settled("nack", 2)
+        assert bench.app.counters == Counters(failed=2, retried=1, dead=1)
+
+    on_bench(test, max_attempts=2)
+
+
+def test_operators_see_which_handler_holds_a_message() -> None:
+    """While a handler runs, peek and explain name its worker as the owner of the lease."""
+
+    async def test(bench: WorkerBench) -> None:
+        seen: list[str | None] = []
+
+        @bench.app.handler("jobs")
+        async def send_mail(message: WorkMessage) -> None:
+            (view,) = await bench.client.peek("jobs")
+            explained = await bench.client.explain("jobs", message.id)
+            seen.extend([view.owner, explained.owner])
+
+        async with bench.app:
+            await bench.enqueue(b"work")
+            await bench.settled("ack")
+        assert [f":{os.getpid()}:send_mail" in str(owner) for owner in seen] == [True, True]
 
     on_bench(test)
 

@@ -82,10 +82,14 @@ class Breaker:
         """Whether scripts were bypassed at the last call."""
         return self._state is not BreakerState.CLOSED
 
-    @property
-    def cause(self) -> BreakerCause | None:
-        """Why it is open, if it is."""
-        return _CAUSES.get(self._state)
+    def cause(self, now_ms: int) -> BreakerCause | None:
+        """Return why it is open now; None if it is closed, or the cooldown has passed."""
+        return _CAUSES.get(self._state) if now_ms < self._open_until_ms else None
+
+    def set_limits(self, *, threshold: int, cooldown_ms: int) -> None:
+        """Change how many faults in a row open it, and for how long it opens from now on."""
+        self._threshold = threshold
+        self._cooldown_ms = cooldown_ms
 
     def lets_through(self, now_ms: int) -> bool:
         """Return whether scripts run now. After the cooldown the count of faults starts from zero."""

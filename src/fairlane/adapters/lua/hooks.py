@@ -22,7 +22,8 @@ from fairlane.adapters.lua.shapes import (
 )
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.model.histogram import Histogram
-from fairlane.model.limits import SCRIPT_LENGTH_MAX
+from fairlane.model.hook_limits import NO_HOOK_LIMITS, HookLimits
+from fairlane.model.limits import HOOK_MEMORY_BYTES_MIN, SCRIPT_LENGTH_MAX
 from fairlane.model.views import HookStatistics, HookTrial
 from fairlane.ports.hooks import UNLIMITED_NS, EnqueueQuestion, FailureQuestion
 
@@ -33,6 +34,7 @@ _ON_FAILURE: Final = Dialogue("on_failure", flatten=flatten_failure, read=read_f
 
 class _Queue(msgspec.Struct):
     hooks: QueueHooks
+    limits: SandboxLimits
     on_enqueue: HookScript[EnqueueQuestion, EnqueueAnswer] | None = None
     on_failure: HookScript[FailureQuestion, FailureAnswer] | None = None
 
@@ -78,7 +80,7 @@ class LuaHooks:
             ValueError: a number is not an integer, or too small.
         """
         _require("timeout_ms", timeout_ms, least=1)
-        _require("memory_bytes_max", memory_bytes_max, least=65_536)
+        _require("memory_bytes_max", memory_bytes_max, least=HOOK_MEMORY_BYTES_MIN)
         _require("breaker_threshold", breaker_threshold, least=1)
         _require("breaker_cooldown_ms", breaker_cooldown_ms, least=0)
         _require("breaker_share_percent", breaker_share_percent, least=1)
@@ -92,34 +94,45 @@ class LuaHooks:
             share_percent=breaker_share_percent,
             window_ms=breaker_window_ms,
         )
+        self._threshold = breaker_threshold
+        self._cooldown_ms = breaker_cooldown_ms
         self._timer_ns = timer_ns
         self._compiled = CompiledScripts()
         self._queues: dict[str, _Queue] = {}
         self.spent_ns = 0
 
-    def check(self, *, on_enqueue: str | None, on_failure: str | None) -> str | None:
-        """Return why these scripts cannot be set, or None if they can. Changes nothing."""
-        begun_ns = self._timer_ns()
+    def check(
+        self, *, on_enqueue: str | None, on_failure: str | None, limits: HookLimits = NO_HOOK_LIMITS
+    ) -> str | None:
+        """Return why these scripts cannot be set under these limits, or None if they can. Changes nothing."""
+        begun_ns, own = self._timer_ns(), self._sandbox_limits(limits)
         try:
             scripts: tuple[tuple[HookName, str | None], ...] = (("on_enqueue", on_enqueue), ("on_failure", on_failure))
             for hook, script in scripts:
-                if script is not None and self._compiled.get(_cache_key(hook, script)) is None:
+                if script is not None and self._compiled.get(_cache_key(hook, script, own)) is None:
                     try:
-                        self._load("", script, hook)
+                        self._load("", own, script, hook)
                     except ScriptFault as fault:
                         return f"{hook}: {fault}"
             return None
         finally:
             self.spent_ns += self._timer_ns() - begun_ns
 
-    def set(self, queue: str, *, on_enqueue: str | None, on_failure: str | None) -> None:
+    def set(
+        self, queue: str, *, on_enqueue: str | None, on_failure: str | None, limits: HookLimits = NO_HOOK_LIMITS
+    ) -> None:
         """Set the scripts of a queue, which ``check`` has accepted. Its breaker closes and its counts continue."""
         known = self._queues.get(queue)
         if known is None:
-            known = self._queues[queue] = _Queue(QueueHooks(queue, self._breaker(), self._timer_ns))
+            known = self._queues[queue] = _Queue(QueueHooks(queue, self._breaker(), self._timer_ns), self._limits)
+        known.limits = own = self._sandbox_limits(limits)
         known.hooks.breaker.close()
-        known.on_enqueue = self._script(on_enqueue, queue, _ON_ENQUEUE)
-        known.on_failure = self._script(on_failure, queue, _ON_FAILURE)
+        known.hooks.breaker.set_limits(
+            threshold=_given_or(limits.breaker_threshold, self._threshold),
+            cooldown_ms=_given_or(limits.breaker_cooldown_ms, self._cooldown_ms),
+        )
+        known.on_enqueue = self._script(on_enqueue, queue, own, _ON_ENQUEUE)
+        known.on_failure = self._script(on_failure, queue, own, _ON_FAILURE)
 
     def remove(self, queue: str) -> None:
         """Forget a queue and its scripts."""
@@ -160,12 +173,12 @@ class LuaHooks:
         """Run a script on a sample, in a temporary sandbox."""
         return self._try(script, queue, _ON_FAILURE, question)
 
-    def statistics(self, queue: str) -> HookStatistics:
-        """Return the counts of a queue, and whether its breaker was open at the last call."""
+    def statistics(self, queue: str, now_ms: int) -> HookStatistics:
+        """Return the counts of a queue, and whether its breaker is open now."""
         known = self._queues.get(queue)
         if known is None:
             return HookStatistics(calls=0, faults=0, bypassed=0, elapsed_us=0, is_open=False, last_fault=None)
-        return known.hooks.statistics()
+        return known.hooks.statistics(now_ms)
 
     def timings(self, queue: str) -> Histogram:
         """Return the distribution of seconds per message; messages of one batch count with their mean."""
@@ -173,21 +186,31 @@ class LuaHooks:
         return Histogram(TIMES_S) if known is None else known.hooks.timings
 
     def _script(
-        self, source: str | None, queue: str, dialogue: Dialogue[Question, Answer]
+        self, source: str | None, queue: str, limits: SandboxLimits, dialogue: Dialogue[Question, Answer]
     ) -> HookScript[Question, Answer] | None:
         if source is None:
             return None
-        return HookScript(source, load=partial(self._load, queue), dialogue=dialogue)
+        return HookScript(source, load=partial(self._load, queue, limits), dialogue=dialogue)
 
-    def _load(self, queue: str, script: str, hook: HookName) -> Sandbox:
+    def _load(self, queue: str, limits: SandboxLimits, script: str, hook: HookName) -> Sandbox:
         """Return a sandbox with a script, compiled now unless it has been before."""
         if len(script) > SCRIPT_LENGTH_MAX:
             raise ScriptFault(f"the script is longer than {SCRIPT_LENGTH_MAX} characters")
-        known = self._compiled.get(_cache_key(hook, script))
-        sandbox = Sandbox(script if known is None else known, hook=hook, queue=queue, limits=self._limits)
+        cache_key = _cache_key(hook, script, limits)
+        known = self._compiled.get(cache_key)
+        sandbox = Sandbox(script if known is None else known, hook=hook, queue=queue, limits=limits)
         if known is None:
-            self._compiled.keep(_cache_key(hook, script), sandbox.compiled())
+            self._compiled.keep(cache_key, sandbox.compiled())
         return sandbox
+
+    def _sandbox_limits(self, limits: HookLimits) -> SandboxLimits:
+        if limits.timeout_ms is None and limits.memory_bytes_max is None:
+            return self._limits
+        return SandboxLimits(
+            timeout_ms=_given_or(limits.timeout_ms, self._limits.timeout_ms),
+            memory_bytes_max=_given_or(limits.memory_bytes_max, self._limits.memory_bytes_max),
+            clock=self._limits.clock,
+        )
 
     def _try(
         self,
@@ -201,7 +224,8 @@ class LuaHooks:
         dialogue.flatten(question, numbers, texts)
         loaded_ns = begun_ns = self._timer_ns()
         try:
-            sandbox = self._load(queue, script, dialogue.hook)
+            known = self._queues.get(queue)
+            sandbox = self._load(queue, self._limits if known is None else known.limits, script, dialogue.hook)
             loaded_ns = self._timer_ns()  # only the call counts for the caller: loading happens once
             sandbox.put(numbers, texts, most_s=_TRIAL_S_MAX)
             reply = sandbox.ask(self._config)
@@ -216,11 +240,15 @@ class LuaHooks:
         return HookTrial(answer=answer, fault=NOT_TEXT if bad else None, elapsed_us=elapsed_us)
 
 
-def _cache_key(hook: HookName, script: str) -> str:
-    """Return the key of a compiled script: whether it can be used depends on which function it must define."""
-    return f"{hook}\n{script}"
+def _cache_key(hook: HookName, script: str, limits: SandboxLimits) -> str:
+    """Return the key of a compiled script. Whether it can be used depends on its limits and the function it defines."""
+    return f"{hook} {limits.timeout_ms} {limits.memory_bytes_max}\n{script}"
 
 
 def _require(name: str, number: int, *, least: int) -> None:
     if type(number) is not int or number < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {number!r}.")
+
+
+def _given_or(given: int | None, default: int) -> int:
+    return default if given is None else given

@@ -148,11 +148,11 @@ end
 local function ask_on_failure()
   local count = given[place + 1]
   put_failure_answer(hook({
-    headers = headers_at(texts_at + 2, count), id = given[texts_at], attempts = given[place],
-    error = given[texts_at + 1], queue = queue_name,
+    headers = headers_at(texts_at + 3, count), id = given[texts_at], attempts = given[place],
+    error = given[texts_at + 1], reason = given[texts_at + 2], queue = queue_name,
   }))
   forget_globals()
-  place, texts_at = place + 2, texts_at + 2 + 2 * count
+  place, texts_at = place + 2, texts_at + 3 + 2 * count
   armed = false
 end
 

@@ -71,17 +71,18 @@ class QueueHooks:
         self._last_fault: str | None = None
         self.timings = Histogram(TIMES_S)
 
-    def statistics(self) -> HookStatistics:
-        """Return the counts."""
+    def statistics(self, now_ms: int) -> HookStatistics:
+        """Return the counts, and whether the breaker is open now."""
+        open_by = self.breaker.cause(now_ms)
         return HookStatistics(
             calls=self._calls,
             faults=self._faults,
             bypassed=self._bypassed,
             elapsed_us=self._elapsed_ns // 1000,
-            is_open=self.breaker.is_open,
+            is_open=open_by is not None,
             last_fault=self._last_fault,
             trips=self.breaker.trips,
-            open_by=self.breaker.cause,
+            open_by=open_by,
         )
 
     def ask(

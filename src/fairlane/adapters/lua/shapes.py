@@ -30,7 +30,7 @@ def flatten_failure(question: FailureQuestion, numbers: list[int], texts: list[b
     """Append the values that ``on_failure`` receives for a failed attempt."""
     headers = question.headers
     numbers += (question.attempts, len(headers))
-    texts += (encode(question.id), encode(question.error))
+    texts += (encode(question.id), encode(question.error), encode(question.reason))
     _flatten_headers(headers, texts)
 
 

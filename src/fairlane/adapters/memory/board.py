@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from fairlane.adapters.shared.board_feed import Feed, check_name
@@ -16,6 +17,8 @@ class _Shared:
     entries: dict[str, Entry] = field(default_factory=dict)
     changes: int = 0
     feeds: list[Feed] = field(default_factory=list)
+    present: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
 
 
 class MemoryBoard:
@@ -26,6 +29,8 @@ class MemoryBoard:
         self._shared = shared if shared is not None else _Shared()
         self._feed = Feed()
         self._is_closed = False
+        self._process: str | None = None
+        self._on_lost: Callable[[], None] = lambda: None
         with self._shared.lock:
             self._shared.feeds.append(self._feed)
 
@@ -62,8 +67,43 @@ class MemoryBoard:
         """Wait until something has changed, or the time is up."""
         self._feed.wait(timeout_s)
 
+    def attend(self, process: str, on_lost: Callable[[], None]) -> None:
+        """Show to the other boards that this process is connected."""
+        with self._shared.lock:
+            self._process, self._on_lost = process, on_lost
+            self._shared.present.add(process)
+
+    def ended(self, processes: Collection[str]) -> frozenset[str]:
+        """Return those of the processes that are no longer connected."""
+        with self._shared.lock:
+            return frozenset(self._shared.ended.intersection(processes))
+
+    def is_attending(self) -> bool:
+        """Return whether this process is connected, or has never been."""
+        return self._process is None or self._process in self._shared.present
+
+    def present(self) -> frozenset[str]:
+        """Return the processes that are connected."""
+        with self._shared.lock:
+            return frozenset(self._shared.present)
+
+    def hang_up(self) -> None:
+        """End the session of this process, as its death would."""
+        with self._shared.lock:
+            if self._process is not None and self._process in self._shared.present:
+                self._shared.present.remove(self._process)
+                self._shared.ended.add(self._process)
+                for feed in self._shared.feeds:
+                    feed.changed()
+
+    def cut(self) -> None:
+        """End the session of this process, which lives and learns of it."""
+        self.hang_up()
+        self._on_lost()
+
     def close(self) -> None:
         """Close this object; the entries stay for the others."""
+        self.hang_up()
         self._is_closed = True
         self._feed.close()
         with self._shared.lock:

@@ -3,6 +3,8 @@
 Each change is one statement that is conditional on the version, and notifies a channel in the same transaction. A
 thread listens there on a connection of its own. Engines without ``LISTEN`` and poolers that lose it are covered by
 polling: a waiting thread is woken regularly to read again.
+
+On the same connection, ``sessions`` shows that this process lives, and looks whether the others do.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import random
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, LiteralString, TypeVar, cast
 
 import psycopg
@@ -18,6 +20,7 @@ from psycopg import errors
 
 from fairlane.adapters.postgres.connection import Connection, connect, failure, is_transient
 from fairlane.adapters.postgres.schema import migrate
+from fairlane.adapters.postgres.sessions import LOOK_S, Sessions
 from fairlane.adapters.shared.board_feed import Feed, check_name
 from fairlane.errors import FairlaneError, InvalidArgument, StoreFailed
 from fairlane.ports.board import Entry
@@ -38,7 +41,6 @@ _NAMESPACE_LENGTH_MAX = 64
 _ATTEMPTS_MAX = 5
 _POLL_S = 1.0
 """The longest time between two polls, in case a notification was lost."""
-_LISTEN_S = 0.5
 _NOT_SUPPORTED = (
     errors.UndefinedFunction,
     errors.FeatureNotSupported,
@@ -77,6 +79,8 @@ class PostgresBoard:
         self._can_notify = True
         self._own_pid = 0
         self._listener: threading.Thread | None = None
+        self._sessions = Sessions(namespace)
+        self._has_looked = threading.Event()
 
     # ------------------------------------------------------------------------------------------------ reading, writing
 
@@ -121,32 +125,63 @@ class PostgresBoard:
         """Wait until something may have changed, or the time is up. It never raises: the next read reports the
         error.
         """
+        self._start_listening()
+        self._feed.wait(min(timeout_s, _POLL_S * self._chance.uniform(0.75, 1.25)))
+
+    def _start_listening(self) -> None:
         with self._lock:
             if self._listener is None and self._can_notify and not self._closing.is_set():
                 self._listener = threading.Thread(target=self._listen, name="fairlane-board", daemon=True)
                 self._listener.start()
-        self._feed.wait(min(timeout_s, _POLL_S * self._chance.uniform(0.75, 1.25)))
 
     def _listen(self) -> None:
         """Wake waiting threads at each notification until the board is closed; reconnect after a failure."""
-        while not self._closing.is_set():
+        pause_s = 0.0
+        while not self._closing.wait(pause_s):
+            pause_s = _POLL_S
             try:
                 with self._connect("listens") as connection:
                     connection.execute(_LISTEN)
+                    self._sessions.begin(connection)
+                    self._has_looked.set()
                     self._feed.changed()  # notifications sent before LISTEN are lost, so assume a change
+                    pause_s = 0.0  # a session that ends is replaced before others miss it
                     self._receive(connection)
             except _NOT_SUPPORTED:
+                self._has_looked.set()
                 return
             except (FairlaneError, psycopg.Error):
-                self._closing.wait(_POLL_S)
+                continue
 
     def _receive(self, connection: Connection) -> None:
         while not self._closing.is_set():
-            for notification in connection.notifies(timeout=_LISTEN_S):
+            if self._sessions.look(connection):
+                self._feed.changed()
+            for notification in connection.notifies(timeout=LOOK_S):
                 if notification.payload == self._namespace and notification.pid != self._own_pid:
                     self._feed.changed()
                 if self._closing.is_set():
                     return
+
+    # -------------------------------------------------------------------------------------------------------- sessions
+
+    def attend(self, process: str, on_lost: Callable[[], None]) -> None:
+        """Show to others that this process is connected, for as long as it listens.
+
+        The first call waits until that is so, because a node must not own anything before others can miss it.
+        """
+        self._sessions.attend(process, on_lost)
+        self._start_listening()
+        if self._listener is not None:
+            self._has_looked.wait(_POLL_S)
+
+    def ended(self, processes: Collection[str]) -> frozenset[str]:
+        """Return those of the processes whose session was seen, and has ended."""
+        return self._sessions.ended(processes)
+
+    def is_attending(self) -> bool:
+        """Return whether no other process can have seen that the session of this one has ended."""
+        return self._sessions.is_attending()
 
     # ------------------------------------------------------------------------------------------------------ connecting
 

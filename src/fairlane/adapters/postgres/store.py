@@ -7,7 +7,6 @@ between two calls.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
@@ -28,6 +27,8 @@ Durability = Literal["fsync", "os"]
 
 _NAMESPACE_LENGTH_MAX = 200
 _SLICE_COUNT_MAX = 64
+_SESSION = "fairlane "
+"""What the names of all sessions begin with, so that they are recognised in ``pg_stat_activity``."""
 _ATTEMPTS_MAX = 5
 T = TypeVar("T")
 
@@ -74,7 +75,7 @@ class PostgresStore(OwnedStore[PostgresLog]):
     # --------------------------------------------------------------------------------------------------------- opening
 
     def _open(self) -> tuple[PostgresLog, Extent]:
-        session = f"fairlane {secrets.token_hex(12)}"
+        session = f"{_SESSION}{self._ownership.new_session()}"
         connection = connect(
             self._conninfo,
             session=session,
@@ -103,7 +104,8 @@ class PostgresStore(OwnedStore[PostgresLog]):
             if holder.session not in self._sessions:
                 if self._epoch is not None:
                     raise self._tenure.fence(self._taken_over())
-                self._ownership.check_free(owner=holder.owner, left_ms=holder.left_ms)
+                theirs = (holder.session or "").removeprefix(_SESSION)
+                self._ownership.check_free(owner=holder.owner, session=theirs, left_ms=holder.left_ms)
             self._sessions.add(session)
             self._epoch, extent = log.take(self._ownership, session=session, holder=holder)
         except psycopg.Error as error:

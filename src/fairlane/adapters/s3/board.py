@@ -10,12 +10,13 @@ import hashlib
 import random
 import secrets
 import threading
+from collections.abc import Callable, Collection
 from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
-from fairlane.adapters.s3.bucket import S3Bucket
+from fairlane.adapters.s3.bucket import ObjectBucket
 from fairlane.adapters.shared.board_feed import Feed, check_name
 from fairlane.errors import StoreCorrupt, StoreFailed
 from fairlane.ports.board import Entry
@@ -41,7 +42,7 @@ class _Found(msgspec.Struct, frozen=True):
 class S3Board:
     """A ``Board`` in a bucket."""
 
-    def __init__(self, bucket: S3Bucket, *, chance: random.Random | None = None) -> None:
+    def __init__(self, bucket: ObjectBucket, *, chance: random.Random | None = None) -> None:
         """Create a board; ``chance`` spreads the polls of several nodes over time."""
         self._bucket = bucket
         self._chance = chance if chance is not None else random.Random()  # noqa: S311 - it only spreads polls
@@ -115,6 +116,17 @@ class S3Board:
     def wait(self, timeout_s: float) -> None:
         """Wait until this board has changed something, it is time to poll again, or the time is up."""
         self._feed.wait(min(timeout_s, _POLL_S * self._chance.uniform(0.75, 1.25)))
+
+    def attend(self, process: str, on_lost: Callable[[], None]) -> None:
+        """Do nothing: S3 has no sessions."""
+
+    def ended(self, processes: Collection[str]) -> frozenset[str]:  # noqa: ARG002 - the port's signature
+        """Return no process: S3 has no sessions."""
+        return frozenset()
+
+    def is_attending(self) -> bool:
+        """Return True: no other process can see a session of this one end."""
+        return True
 
     def close(self) -> None:
         """Close this object; the entries stay for the others."""

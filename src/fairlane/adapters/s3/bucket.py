@@ -19,36 +19,32 @@ _RETRIES_MAX = 3
 T = TypeVar("T")
 
 
-class S3Bucket:
-    """A bucket and a prefix in it. Every method may raise ``StoreFailed``.
-
-    Credentials are found like the AWS tools find them: ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, or the role
-    of the machine.
+class ObjectBucket:
+    """A bucket, as S3 calls it, or a container, as Azure does, and a prefix in it. Every method may raise
+    ``StoreFailed``.
     """
 
     def __init__(
-        self, address: str, *, endpoint: str | None = None, region: str | None = None, is_anonymous: bool = False
+        self, kind: Callable[..., obstore_store.ObjectStore], scheme: str, address: str, **options: object
     ) -> None:
         """Create a client for a bucket.
 
         Args:
+            kind: obstore's client for the service.
+            scheme: what the URLs of such buckets begin with.
             address: the bucket and, after a slash, the prefix.
-            endpoint: the address of a server other than Amazon's.
-            region: the region of the bucket.
-            is_anonymous: send requests without credentials.
+            options: what the client needs besides.
         """
         bucket, _, prefix = address.partition("/")
-        self.name = f"s3://{bucket}/{prefix.strip('/')}"
-        more = {} if endpoint is None else {"endpoint": endpoint, "virtual_hosted_style_request": False}
+        self.name = f"{scheme}://{bucket}/{prefix.strip('/')}"
+        is_clear = str(options.get("endpoint", "")).startswith("http://")
         try:
-            self._store = obstore_store.S3Store(
+            self._store = kind(
                 bucket,
                 prefix=prefix.strip("/") or None,
-                region=region or _REGION,
-                skip_signature=is_anonymous,
-                client_options={"timeout": _TIMEOUT, "allow_http": (endpoint or "").startswith("http://")},
+                client_options={"timeout": _TIMEOUT, "allow_http": is_clear},
                 retry_config={"max_retries": _RETRIES_MAX, "retry_timeout": _TIMEOUT},
-                **more,  # type: ignore[arg-type] # keyword arguments have different types
+                **options,
             )
         except (exceptions.BaseError, ValueError) as error:
             raise InvalidArgument(f"Cannot use {self.name}: {error}.") from error
@@ -59,6 +55,8 @@ class S3Bucket:
             put = self._do(lambda: obstore.put(self._store, name, data, mode="create", use_multipart=False), "write")
         except exceptions.AlreadyExistsError:
             return None
+        except FileNotFoundError as error:  # an object that is created can't be missing, so its bucket is
+            raise self._failure("write", error) from error
         return put["e_tag"]
 
     def replace(self, name: str, data: bytes, *, tag: str) -> str | None:
@@ -106,7 +104,7 @@ class S3Bucket:
         """Return the paths of all objects below a folder, and their tags if the server lists them."""
 
         def tags() -> dict[str, str | None]:
-            return {each["path"]: each["e_tag"] for each in obstore.list(self._store, folder).collect()}
+            return {each["path"]: _quoted(each["e_tag"]) for each in obstore.list(self._store, folder).collect()}
 
         return self._do(tags, "list")
 
@@ -117,8 +115,14 @@ class S3Bucket:
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; missing ones are ignored."""
         unneeded = list(names)
-        if unneeded:
+        if not unneeded:
+            return
+        try:
             self._do(lambda: obstore.delete(self._store, unneeded), "delete")
+        except FileNotFoundError:  # Azure reports a missing one, and which others it has deleted is unknown
+            if len(unneeded) > 1:
+                for name in unneeded:
+                    self.delete([name])
 
     def check_conditions(self) -> float:
         """Check that the server honours conditional writes, and return its time in seconds.
@@ -146,7 +150,7 @@ class S3Bucket:
             if not is_honoured:
                 raise InvalidArgument(
                     f"The server of {self.name} does not honour {condition}: two processes could write to one store. "
-                    "Use a server that does: current versions of Amazon S3, MinIO, SeaweedFS and Ceph."
+                    "Use a server that does: current versions of Amazon S3, MinIO, SeaweedFS and Ceph, or Azure."
                 )
         return now_s
 
@@ -158,5 +162,56 @@ class S3Bucket:
         except exceptions.NotSupportedError as error:
             raise InvalidArgument(f"{self.name} does not support conditional requests ({doing}): {error}.") from error
         except (exceptions.BaseError, OSError) as error:
-            text = " ".join(str(error).split())[:400]
-            raise StoreFailed(f"{self.name} could not {doing}: {text}.") from error
+            raise self._failure(doing, error) from error
+
+    def _failure(self, doing: str, error: Exception) -> StoreFailed:
+        text = " ".join(str(error).split())[:400]
+        return StoreFailed(f"{self.name} could not {doing}: {text}.")
+
+
+def _quoted(tag: str | None) -> str | None:
+    """Return a tag as it is in the answer to a write: Azure lists it without its quotes."""
+    return f'"{tag}"' if tag is not None and not tag.endswith('"') else tag
+
+
+class S3Bucket(ObjectBucket):
+    """A bucket in S3.
+
+    Credentials are found like the AWS tools find them: ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, or the role
+    of the machine.
+    """
+
+    def __init__(
+        self, address: str, *, endpoint: str | None = None, region: str | None = None, is_anonymous: bool = False
+    ) -> None:
+        """Create a client for a bucket.
+
+        Args:
+            address: the bucket and, after a slash, the prefix.
+            endpoint: the address of a server other than Amazon's.
+            region: the region of the bucket.
+            is_anonymous: send requests without credentials.
+        """
+        more = {} if endpoint is None else {"endpoint": endpoint, "virtual_hosted_style_request": False}
+        options = {"region": region or _REGION, "skip_signature": is_anonymous, **more}
+        super().__init__(obstore_store.S3Store, "s3", address, **options)
+
+
+class AzureContainer(ObjectBucket):
+    """A container in Azure Blob Storage.
+
+    Credentials are found like the Azure tools find them: ``AZURE_STORAGE_ACCOUNT_KEY``, ``AZURE_STORAGE_SAS_TOKEN``,
+    ``AZURE_CLIENT_ID`` and what belongs to it, or the managed identity of the machine.
+    """
+
+    def __init__(self, address: str, *, account: str | None = None, endpoint: str | None = None) -> None:
+        """Create a client for a container.
+
+        Args:
+            address: the container and, after a slash, the prefix.
+            account: the storage account; by default that of ``AZURE_STORAGE_ACCOUNT_NAME``.
+            endpoint: the address of a server other than Microsoft's.
+        """
+        options = {"account_name": account, "endpoint": endpoint}
+        given = {name: value for name, value in options.items() if value is not None}
+        super().__init__(obstore_store.AzureStore, "az", address, **given)

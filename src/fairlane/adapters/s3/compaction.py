@@ -91,12 +91,11 @@ def merge(
     is_last = entries[-1] is catalogue.entries[-1]
     if not (pages or bodies or dropped or is_last):
         return None
-    epoch, writer = signature
     head = ObjectHead(
         first=entries[0].head.first,
         last=entries[-1].head.last,
-        epoch=epoch,
-        writer=writer,
+        epoch=signature[0],
+        writer=signature[1],
         reach=reach_of(entries[-1].head.extent),
         dropped=dropped,
     )

@@ -26,7 +26,7 @@ from typing import TypeVar
 import msgspec
 
 from fairlane.adapters.s3 import manifest as manifest_format
-from fairlane.adapters.s3.bucket import S3Bucket
+from fairlane.adapters.s3.bucket import ObjectBucket
 from fairlane.adapters.s3.catalogue import Catalogue, CatalogueEntry, fences_in
 from fairlane.adapters.s3.manifest import Run, StoreManifest
 from fairlane.adapters.s3.object_format import ObjectHead, decode_head, encode, pages_in, reach_of
@@ -83,7 +83,7 @@ class S3Log:
     Every method may raise ``StoreFailed``, and those that write ``StoreFenced``.
     """
 
-    def __init__(self, bucket: S3Bucket, tenure: Tenure) -> None:
+    def __init__(self, bucket: ObjectBucket, tenure: Tenure) -> None:
         self._bucket = bucket
         self._tenure = tenure
         self._epoch: int | None = None
@@ -106,7 +106,7 @@ class S3Log:
             if self._epoch is not None:
                 raise self._tenure.fence(self._taken_over(manifest.owner))
             self._check_free(ownership, manifest, now_s)
-        writer = secrets.token_hex(8)
+        writer = ownership.new_session()
         self._writers.add(writer)
         terms = {
             "epoch": manifest.epoch + 1,
@@ -138,7 +138,7 @@ class S3Log:
         latest_s = max([*signs, self._bucket.modified_s(manifest_format.NAME)])
         # S3 reports times in whole seconds, so an owner gets one second more.
         left_ms = manifest.heartbeat_timeout_ms + 1_000 - round((now_s - latest_s) * 1_000)
-        ownership.check_free(owner=manifest.owner, left_ms=left_ms)
+        ownership.check_free(owner=manifest.owner, session=manifest.writer, left_ms=left_ms)
 
     def _taken_over(self, owner: str | None) -> str:
         by = "" if owner is None else f", {owner!r},"

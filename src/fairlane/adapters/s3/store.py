@@ -1,4 +1,4 @@
-"""A store in S3, or in any server that honours its conditional writes.
+"""A store in S3, or in any service with the same conditional writes, such as Azure Blob Storage.
 
 A sync writes a *segment*: an immutable object whose number grows by one, created only if there is none of that number.
 So two processes cannot both write the next one. A process that takes over writes a *fence* under the next number; the
@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from fairlane.adapters.s3.bucket import S3Bucket
+from fairlane.adapters.s3.bucket import ObjectBucket
 from fairlane.adapters.s3.catalogue import Catalogue
 from fairlane.adapters.s3.compaction import SEGMENTS_MAX, merge, plan
 from fairlane.adapters.s3.log import S3Log
@@ -35,7 +35,7 @@ class S3Store(OwnedStore[Catalogue]):
 
     def __init__(
         self,
-        bucket: S3Bucket,
+        bucket: ObjectBucket,
         *,
         window_ms: int = WINDOW_MS,
         ownership: Ownership | None = None,

@@ -28,7 +28,7 @@ class OwnedStore(ABC, Generic[Opened]):
         self._monotonic = monotonic
         self._thread_name = thread_name
         self._lock = threading.RLock()
-        self._tenure = Tenure(self._ownership.heartbeat_timeout_ms, monotonic)
+        self._tenure = Tenure(self._ownership, monotonic)
         self._heartbeat_thread: HeartbeatThread | None = None
         self._opened: Opened | None = None
         self._has_failed = False
@@ -71,7 +71,9 @@ class OwnedStore(ABC, Generic[Opened]):
     # ------------------------------------------------------------------------------------------------------- ownership
 
     def check_owned(self) -> None:
-        """Make sure that the store is still ours. Asks the server only after a silence longer than the timeout."""
+        """Make sure that the store is still ours. Asks the server only after a silence longer than the timeout, or
+        in doubt.
+        """
         self._tenure.check()
         if self._has_failed or self._tenure.has_lapsed:
             self.renew()
@@ -174,7 +176,7 @@ class OwnedStore(ABC, Generic[Opened]):
                         self._release()
             finally:
                 self._let_go()
-                self._tenure = Tenure(self._ownership.heartbeat_timeout_ms, self._monotonic)
+                self._tenure = Tenure(self._ownership, self._monotonic)
                 self._forget()
 
     @abstractmethod

@@ -15,6 +15,9 @@ and another process had better take over. When the process wakes up, it finds th
 
 The owner checks the same timeout by its own clock. Once it has been silent for that long it asks the store before it
 answers even a read, since another process may own the store by then and have committed something newer.
+
+A process may also know from elsewhere that the owner's process has *ended*. Then it does not wait for the timeout. What
+it knows may be wrong, so an owner that others may take for ended is *in doubt*: it also asks before each answer.
 """
 
 from __future__ import annotations
@@ -45,6 +48,32 @@ def _never_stuck() -> float:
     return 0.0
 
 
+def _new_process() -> str:
+    return secrets.token_hex(8)
+
+
+def _never_in_doubt() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerProcess:
+    """What a process knows of itself, and of others that may own its stores.
+
+    Attributes:
+        name: a name that no other process has, also none that is started as the same owner later.
+        stuck_s: returns for how long the process has made no progress, in seconds. Its stores get no heartbeats once
+            that takes longer than the time between two of them.
+        is_in_doubt: returns whether others may know that a process of this name has ended.
+        ended: the processes that are known to have ended. They are not waited for.
+    """
+
+    name: str = field(default_factory=_new_process)
+    stuck_s: Callable[[], float] = _never_stuck
+    is_in_doubt: Callable[[], bool] = _never_in_doubt
+    ended: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
     """The terms on which a process owns a store.
@@ -55,15 +84,14 @@ class Ownership:
         heartbeat_timeout_ms: how long after its last heartbeat an owner is not taken over from.
         force: take over from a live owner.
         sends_heartbeats: whether a thread sends heartbeats while there are no commits.
-        stuck_s: returns for how long the process has made no progress, in seconds. The thread pauses once that takes
-            longer than the time between two heartbeats.
+        process: the process that owns it.
     """
 
     owner: str = field(default_factory=_unique_owner)
     heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS
     force: bool = False
     sends_heartbeats: bool = True
-    stuck_s: Callable[[], float] = _never_stuck
+    process: OwnerProcess = field(default_factory=OwnerProcess)
 
     def __post_init__(self) -> None:
         if not 0 < len(self.owner) <= _NAME_LENGTH_MAX or not self.owner.isprintable():
@@ -78,19 +106,26 @@ class Ownership:
     @property
     def is_stuck(self) -> bool:
         """Whether the process hangs, so that another should take over."""
-        return self.stuck_s() * 1_000 >= self.heartbeat_timeout_ms / _RENEWALS
+        return self.process.stuck_s() * 1_000 >= self.heartbeat_timeout_ms / _RENEWALS
 
-    def check_free(self, *, owner: str | None, left_ms: int) -> None:
+    def new_session(self) -> str:
+        """Return a name for one opening of the store. It contains the name of the process."""
+        return f"{self.process.name}.{secrets.token_hex(8)}"
+
+    def check_free(self, *, owner: str | None, session: str, left_ms: int) -> None:
         """Raise if another live process owns the store.
 
         Args:
             owner: the current owner of the store; None if it has none.
+            session: its session.
             left_ms: how long that owner still counts as alive.
 
         Raises:
             StoreLocked: another owner is alive, and ``force`` is not set.
         """
         if owner is None or owner == self.owner or left_ms <= 0 or self.force:
+            return
+        if session.partition(".")[0] in self.process.ended:
             return
         raise StoreLocked(
             f"The store is owned by {owner!r}. It can be taken over in {left_ms} ms if no further heartbeat arrives.",
@@ -101,8 +136,9 @@ class Ownership:
 class Tenure:
     """The time for which a store is certainly ours, by our own clock."""
 
-    def __init__(self, heartbeat_timeout_ms: int, monotonic: Callable[[], float]) -> None:
-        self._timeout_s = heartbeat_timeout_ms / 1_000
+    def __init__(self, ownership: Ownership, monotonic: Callable[[], float]) -> None:
+        self._timeout_s = ownership.heartbeat_timeout_ms / 1_000
+        self._is_in_doubt = ownership.process.is_in_doubt
         self._monotonic = monotonic
         self._renewed_s = 0.0
         self._fenced: str | None = None
@@ -130,7 +166,7 @@ class Tenure:
     @property
     def has_lapsed(self) -> bool:
         """Whether another process may have taken over since the last heartbeat."""
-        return self._monotonic() - self._renewed_s >= self._timeout_s
+        return self._monotonic() - self._renewed_s >= self._timeout_s or self._is_in_doubt()
 
     @property
     def is_due(self) -> bool:

@@ -10,7 +10,6 @@ from fairlane.broker.requests import Call
 from fairlane.core.commands import Given, Remove, RestoreConfig, Unclaim, Unstage
 from fairlane.core.ledger import Message
 from fairlane.model.message import Receipt
-from fairlane.model.names import id_of
 from fairlane.verbs.leases import Nack
 
 _EXPIRED: Final = Given(reason="expiry")
@@ -20,7 +19,7 @@ def expire(executor: Executor, cycle: Cycle, *, leases_max: int) -> None:
     """Take back the leases that have ended, about ``leases_max`` of them, and remove what has come too late."""
     schedule = executor.schedule
     for queue, messages in schedule.expired_leases(cycle.now_ms, most=leases_max):
-        receipts = [Receipt(id_of(message.number), message.token) for message in messages]
+        receipts = [Receipt(message.id, message.token) for message in messages]
         executor.metrics.expired(messages, cycle.now_ms)
         request = Nack(queue=queue, receipts=receipts, error="The lease ended.")
         run_call(executor, Call(request, given=_EXPIRED), cycle)

@@ -95,7 +95,9 @@ class Housekeeper:
         if ledger.next_sequence < self._next_count:
             return False
         beyond = ledger.next_sequence - ledger.base - CARRY_RATIO * ledger.messages - self._carry_floor
-        left = DEDUP_RATIO * sum(len(queue.dedups) for queue in ledger.queues.values()) - beyond
+        ids = sum(len(queue.dedups) for queue in ledger.queues.values())
+        runs = sum(len(known.runs) for known in ledger.producer_numbers.values())
+        left = DEDUP_RATIO * (ids + runs) - beyond
         # Every event may bring at most one id nearer to the end of its window: look again when a part has passed.
         self._next_count = ledger.next_sequence + left // _COUNTS
         return left < 0

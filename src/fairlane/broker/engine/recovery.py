@@ -18,7 +18,6 @@ from fairlane.errors import StoreCorrupt
 from fairlane.journal import codec
 from fairlane.journal.records import Enqueued, Staged, Terms
 from fairlane.model.message import Receipt
-from fairlane.model.names import number_of
 from fairlane.ports.store import Store
 from fairlane.verbs.leases import Nack
 
@@ -89,6 +88,6 @@ class Undelivered:
     def give_back(self, ledger: Ledger, submit: Callable[[Submission], None]) -> None:
         """Return the messages whose leases exist after all to their queues, as if they had not been handed out."""
         for queue, receipt in self._receipts:
-            if ledger.token_of(queue, number_of(receipt.id)) == receipt.token:
+            if ledger.token_of(queue, ledger.ids.number_of(receipt.id)) == receipt.token:
                 submit(Call(Nack(queue=queue, receipts=[receipt], intent="defer", delay_ms=0)))
         self._receipts = []

@@ -123,13 +123,22 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
         visibility_ms: int | None = None,
         owner: str | None = None,
         with_state: bool = False,
+        handlers: int | None = None,
     ) -> AsyncDeliveries:
         """Return a stream of leased messages, to be entered with ``async with`` and iterated with ``async for``.
 
-        At most ``credit`` messages are in the stream or out of it and not yet acked, nacked or expired.
+        At most ``credit`` messages are in the stream or out of it and not yet acked, nacked or expired. Those with a
+        deadline or a throttle or of a key with a cap come only while fewer than ``handlers`` are. By default that is
+        one more than you hold whenever you ask for a message.
         """
         return AsyncDeliveries(
-            self, queue=queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state
+            self,
+            queue=queue,
+            credit=credit,
+            visibility_ms=visibility_ms,
+            owner=owner,
+            with_state=with_state,
+            handlers=handlers,
         )
 
     # -------------------------------------------------------------------------------------------------- for interfaces
@@ -176,6 +185,11 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
         reply: asyncio.Future[None] = self._loop.create_future()
         self.submit(Attach(consumer, reply, is_closing=True, unseen=unseen))
         await reply
+
+    def widen(self, consumer: AttachedConsumer, handlers: int) -> None:
+        """Change how many messages a consumer processes at the same time."""
+        consumer.handlers = handlers
+        self._engine.consumers.serve_again(consumer.queue)
 
     def abandon(self, consumer: AttachedConsumer) -> None:
         """Detach a consumer with the next cycle, without waiting for that."""

@@ -10,12 +10,14 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, NotRequired, Self, TypedDict, Unpack
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NotRequired, Self, TypedDict, Unpack, cast
 
-from fairlane.broker.handlers.checks import check_taking
+from fairlane.broker.handlers.checks import check_handlers, check_taking
 from fairlane.broker.requests import AttachedConsumer
 from fairlane.broker.waiting.room import Room
 from fairlane.errors import FairlaneError, InvalidArgument
+from fairlane.model.ids import number_in
 from fairlane.model.message import Delivery
 
 if TYPE_CHECKING:
@@ -33,14 +35,22 @@ class ConsumerTerms(TypedDict):
     visibility_ms: int | None
     owner: str | None
     with_state: bool
+    handlers: int | None
     room: NotRequired[Room | None]
 
 
 class DeliveryStream(ABC):
     """The consumer behind a stream, and the messages that have come and were not taken yet."""
 
-    def __init__(self, **terms: Unpack[ConsumerTerms]) -> None:
+    def __init__(self, now_ms: Callable[[], int], **terms: Unpack[ConsumerTerms]) -> None:
+        self._now_ms = now_ms
+        self._given: list[int] = []
+        self._forgetting = threading.Lock()
+        self._is_measured = terms["handlers"] is None
+        if self._is_measured:
+            terms["handlers"] = 1
         check_taking(terms["credit"], 0, terms["visibility_ms"], terms["owner"])
+        check_handlers(terms["handlers"])
         self._ready: deque[Delivery] = deque()
         self._is_entered = False
         self._is_over = False
@@ -49,6 +59,34 @@ class DeliveryStream(ABC):
     @abstractmethod
     def _deliver(self, deliveries: list[Delivery]) -> None:
         """Take messages that were leased."""
+
+    def _give(self, delivery: Delivery) -> Delivery:
+        if self._is_measured:
+            self._given.append(cast("int", number_in(delivery.id)))
+            if len(self._given) > 2 * self._consumer.credit:
+                self._forget_settled()
+        return delivery
+
+    def _forget_settled(self) -> None:
+        with self._forgetting:
+            count = len(self._given)  # other threads may append meanwhile
+            self._given[:count] = [number for number in self._given[:count] if number in self._consumer.held]
+
+    def _handlers(self) -> int | None:
+        """Return how many handlers the reader must have, if that is more than is known: it holds all but one already.
+
+        So a reader that takes one message after the other has one handler, and gets prompt messages one by one.
+        """
+        consumer = self._consumer
+        if not self._is_measured or len(self._given) < (consumer.handlers or 0):
+            return None
+        self._forget_settled()
+        handlers = min(len(self._given) + 1, consumer.credit)
+        return handlers if handlers > (consumer.handlers or 0) else None
+
+    def _is_late(self, delivery: Delivery) -> bool:
+        """Return whether a message has missed its deadline here. It is given back then, and expires in its queue."""
+        return delivery.deadline_ms is not None and delivery.deadline_ms < self._now_ms()
 
     def _enter(self) -> None:
         if self._is_entered:
@@ -60,7 +98,7 @@ class AsyncDeliveries(DeliveryStream):
     """A stream of leased messages, for one event loop."""
 
     def __init__(self, broker: AsyncBroker, **terms: Unpack[ConsumerTerms]) -> None:
-        super().__init__(**terms)
+        super().__init__(broker._engine.now_ms, **terms)
         self._broker = broker
         self._arrived = asyncio.Event()
 
@@ -99,19 +137,27 @@ class AsyncDeliveries(DeliveryStream):
     async def __anext__(self) -> Delivery:
         if not self._is_entered:
             raise InvalidArgument("A stream is entered with `async with` before it is iterated.")
-        while self._is_over or not self._ready:
-            if self._is_over or self._consumer.is_closed or self._broker.is_closed:
-                raise StopAsyncIteration
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self._ready.popleft()
+        while True:
+            while self._is_over or not self._ready:
+                if self._is_over or self._consumer.is_closed or self._broker.is_closed:
+                    raise StopAsyncIteration
+                self._arrived.clear()
+                if (handlers := self._handlers()) is not None:
+                    self._broker.widen(self._consumer, handlers)
+                await self._arrived.wait()
+            delivery = self._ready.popleft()
+            if not self._is_late(delivery):
+                return self._give(delivery)
+            if self._consumer.room is not None:
+                self._consumer.room.remove(len(delivery.payload))
+            self._broker.give_back(delivery.queue, [delivery])
 
 
 class Deliveries(DeliveryStream):
     """A stream of leased messages. Several threads may iterate it."""
 
     def __init__(self, broker: Broker, **terms: Unpack[ConsumerTerms]) -> None:
-        super().__init__(**terms)
+        super().__init__(broker._engine.now_ms, **terms)
         self._broker = broker
         self._arrived = threading.Condition()
 
@@ -157,6 +203,14 @@ class Deliveries(DeliveryStream):
         """Return the next message; None when the stream is over or nothing came in time."""
         if not self._is_entered:
             raise InvalidArgument("A stream is entered with `with` before it is iterated.")
+        while (delivery := self._next(timeout_s)) is not None and self._is_late(delivery):
+            self._broker._engine.give_back(delivery.queue, [delivery])
+            self._broker._run()
+        return None if delivery is None else self._give(delivery)
+
+    def _next(self, timeout_s: float | None) -> Delivery | None:
+        if not self._ready and (handlers := self._handlers()) is not None:
+            self._broker._widen(self._consumer, handlers)
         with self._arrived:
             self._arrived.wait_for(lambda: bool(self._ready) or self._has_ended(), timeout_s)
             return self._ready.popleft() if self._ready and not self._is_over else None

@@ -103,10 +103,8 @@ class ObservedBroker(ABC):
         engine.metrics.fold()
         now_ms, ledger = engine.now_ms(), engine.ledger
         throttles = [
-            ThrottleCounts(
-                name=bucket.name, tokens=bucket.tokens(now_ms), passed=bucket.passed, held_back=bucket.held_back
-            )
-            for bucket in engine.schedule.throttles
+            ThrottleCounts(name=each.name, tokens=each.tokens, passed=each.passed, held_back=each.held_back)
+            for each in engine.schedule.throttles.counts(now_ms)
         ]
         scripted = [
             queue.name for queue in ledger.queues.values() if queue.policy.on_enqueue or queue.policy.on_failure
@@ -116,7 +114,7 @@ class ObservedBroker(ABC):
             next_sequence=ledger.next_sequence - ledger.counts_from,
             recovery_from=ledger.base - ledger.counts_from,
             throttles=throttles,
-            hooks={name: (engine.hooks.statistics(name), engine.hooks.timings(name)) for name in scripted},
+            hooks={name: (engine.hooks.statistics(name, now_ms), engine.hooks.timings(name)) for name in scripted},
         )
 
     def now_ms(self) -> int:

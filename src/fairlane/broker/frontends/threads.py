@@ -123,6 +123,13 @@ class Broker(AllVerbs[Delivery]):
         slot: _Slot[None] = _Slot()
         self._answered(Attach(consumer, slot, is_closing=is_closing), slot)
 
+    def _widen(self, consumer: AttachedConsumer, handlers: int) -> None:
+        """Change how many messages a consumer processes at the same time."""
+        with self._lock:
+            consumer.handlers = handlers
+            self._engine.consumers.serve_again(consumer.queue)
+        self._run()
+
     def _delivered(self, deliveries: list[Delivery]) -> list[Delivery]:
         return deliveries
 
@@ -134,13 +141,22 @@ class Broker(AllVerbs[Delivery]):
         visibility_ms: int | None = None,
         owner: str | None = None,
         with_state: bool = False,
+        handlers: int | None = None,
     ) -> Deliveries:
         """Return a stream of leased messages, to be entered with ``with`` and iterated with ``for``.
 
-        At most ``credit`` messages are in the stream or out of it and not yet acked, nacked or expired.
+        At most ``credit`` messages are in the stream or out of it and not yet acked, nacked or expired. Those with a
+        deadline or a throttle or of a key with a cap come only while fewer than ``handlers`` are. By default that is
+        one more than you hold whenever you ask for a message.
         """
         return Deliveries(
-            self, queue=queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state
+            self,
+            queue=queue,
+            credit=credit,
+            visibility_ms=visibility_ms,
+            owner=owner,
+            with_state=with_state,
+            handlers=handlers,
         )
 
     def close(self) -> None:

@@ -11,16 +11,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fairlane.broker.handlers import batches, config, internal, messages, queues
-from fairlane.broker.handlers.checks import check_author, check_taking
+from fairlane.broker.handlers.checks import check_author, check_handlers, check_taking
 from fairlane.broker.handlers.queues import start_redrive
 from fairlane.broker.requests import Call, Read, Submission, Waiter
 from fairlane.core.commands import Command, Given
 from fairlane.core.decide import DECIDERS
 from fairlane.core.producer import LimitedProducer
 from fairlane.errors import InvalidArgument
+from fairlane.model.limits import TIMESPAN_MS_MAX
 from fairlane.verbs.config import TryHook
 from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.leases import Lease
+from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.verb import Reply, Request
 
 if TYPE_CHECKING:
@@ -64,7 +66,9 @@ def submission_of(
     if kind in DECIDERS or kind is TryHook:
         if by is not None:
             check_author(by)
-        return Call(request, reply, by) if producer is None else Call(request, reply, by, Given(producer=producer))
+        if producer is None and (by is None or not isinstance(request, Enqueue)):
+            return Call(request, reply, by)
+        return Call(request, reply, by, Given(by=by, producer=producer))
     if isinstance(request, Lease):
         return _waiter(request, reply)
     read = READS.get(kind)
@@ -79,6 +83,8 @@ def submission_of(
 
 def _waiter(request: Lease, reply: Reply) -> Waiter:
     check_taking(request.count, request.wait_ms, request.visibility_ms, request.owner)
+    if request.handlers is not None:
+        check_handlers(request.handlers, least=0)
     return Waiter(
         queue=request.queue,
         count=request.count,
@@ -86,6 +92,7 @@ def _waiter(request: Lease, reply: Reply) -> Waiter:
         visibility_ms=request.visibility_ms,
         owner=request.owner,
         with_state=request.with_state,
-        wait_ms=request.wait_ms,
+        wait_ms=min(request.wait_ms, TIMESPAN_MS_MAX),
         room=getattr(reply, "room", None),
+        handlers=request.handlers,
     )

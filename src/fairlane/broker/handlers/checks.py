@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ from fairlane.model import limits
 from fairlane.model.bounds import excess, excess_of
 from fairlane.model.message import NewMessage
 from fairlane.model.views import DeadLetterFilter
+from fairlane.verbs.messages import Enqueue
 
 _MAY_EXCEED_HEADERS: Final = limits.BATCH_HEADERS_MAX // limits.HEADERS_MAX
 """A request with no more messages than this cannot have too many headers in all."""
@@ -30,8 +32,8 @@ def check_author(by: str) -> None:
 
 
 def check_wait(wait_ms: int) -> None:
-    """Raise InvalidArgument if a request waits longer than any request may."""
-    if type(wait_ms) is not int or not 0 <= wait_ms <= limits.TIMESPAN_MS_MAX:
+    """Raise InvalidArgument if a wait is no whole number of at least 0. A wait beyond a year is a year."""
+    if type(wait_ms) is not int or wait_ms < 0:
         require(whole_fault("wait_ms", wait_ms, least=0, most=limits.TIMESPAN_MS_MAX))
 
 
@@ -44,6 +46,26 @@ def check_messages(messages: Sequence[NewMessage]) -> None:
             raise InvalidArgument(f"Expected NewMessage instances, got {type(message).__name__}.")
     if len(messages) > _MAY_EXCEED_HEADERS:
         require(headers_excess(sum([len(message.headers) for message in messages])))
+
+
+def check_numbers(request: Enqueue) -> None:
+    """Raise InvalidArgument if the messages of a request are not numbered as a producer numbers them."""
+    require(text_fault("producer", request.producer, most=limits.PRODUCER_LENGTH_MAX))
+    numbers = request.numbers
+    if not isinstance(numbers, tuple | list):
+        raise InvalidArgument(f"Expected a list or tuple of numbers, got {type(numbers).__name__}.")
+    request.numbers_of(())  # there are as many as there should be
+    for number in numbers:
+        if type(number) is not int or not 0 <= number <= limits.PRODUCER_NUMBER_MAX:
+            require(whole_fault("The number of a message", number, least=0, most=limits.PRODUCER_NUMBER_MAX))
+    for before, after in pairwise(numbers):
+        if before >= after:
+            raise InvalidArgument(f"The numbers of messages must ascend, and {after} comes after {before}.")
+    if numbers and numbers[-1] - numbers[0] >= limits.BATCH_MAX:
+        raise InvalidArgument(
+            f"The numbers of messages go from {numbers[0]} to {numbers[-1]}; "
+            f"those of one request are less than BATCH_MAX ({limits.BATCH_MAX}) apart."
+        )
 
 
 def headers_excess(count: int) -> str | None:
@@ -80,6 +102,12 @@ def check_taking(count: int, wait_ms: int, visibility_ms: int | None, owner: str
         require(whole_fault("visibility_ms", visibility_ms, least=1, most=limits.TIMESPAN_MS_MAX))
     if owner is not None:
         require(text_fault("An owner", owner, most=limits.OWNER_LENGTH_MAX))
+
+
+def check_handlers(handlers: int | None, *, least: int = 1) -> None:
+    """Raise InvalidArgument if a number of handlers is out of range."""
+    if handlers is not None:
+        require(whole_fault("handlers", handlers, least=least, most=limits.BATCH_MAX))
 
 
 def check_keys_max(keys_max: int) -> None:

@@ -17,7 +17,9 @@ from fairlane.journal.events import rows
 from fairlane.model.bounds import excess_of
 from fairlane.verbs.config import (
     PRIVATE_PREFIX,
+    ConfigValue,
     ConfigValues,
+    GetConfig,
     ListConfig,
     ListThrottles,
     SetConfig,
@@ -48,6 +50,11 @@ def _list_config(engine: Engine, request: ListConfig) -> ConfigValues:
         for image in sorted(shown, key=lambda image: image.key)
     ]
     return ConfigValues(values=values, temporary=temporary)
+
+
+def _get_config(engine: Engine, request: GetConfig) -> ConfigValue:
+    is_private = request.key.startswith(PRIVATE_PREFIX)
+    return ConfigValue(value=None if is_private else engine.ledger.config.get(request.key))
 
 
 def _throttles(engine: Engine, _request: ListThrottles) -> ThrottleList:
@@ -81,6 +88,7 @@ def _readers(engine: Engine, _request: ListReaders) -> ReaderList:
 
 READS: Final[Mapping[type, Callable[..., Any]]] = {
     ListConfig: _list_config,
+    GetConfig: _get_config,
     ListThrottles: _throttles,
     ReadJournal: _read_journal,
     ListReaders: _readers,

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from fairlane.broker.handlers.checks import check_batch, check_filter, check_messages, check_wait, require
+from fairlane.broker.handlers.checks import (
+    check_batch,
+    check_filter,
+    check_messages,
+    check_numbers,
+    check_wait,
+    require,
+)
 from fairlane.broker.views import queues as views
 from fairlane.core.checks import whole_fault
 from fairlane.model import limits
@@ -56,7 +63,8 @@ def _explain(engine: Engine, request: Explain) -> Explained:
 def _get_state(engine: Engine, request: GetState) -> WorkflowState:
     message = views.known_message(engine.ledger, request.queue, request.id)
     etag = views.message_view(message, engine.now_ms()).state_etag
-    return WorkflowState(state=engine.bodies.states([message])[0], etag=etag)
+    state = engine.bodies.states([message])[0]
+    return WorkflowState(state=state, etag=etag, correlation_id=message.correlation_id)
 
 
 READS: Final[Mapping[type, Callable[..., Any]]] = {
@@ -70,6 +78,8 @@ READS: Final[Mapping[type, Callable[..., Any]]] = {
 def _check_enqueue(request: Enqueue) -> None:
     check_wait(request.wait_ms)
     check_messages(request.messages)
+    if request.producer is not None or request.numbers:
+        check_numbers(request)
 
 
 def _check_forward(request: Forward) -> None:

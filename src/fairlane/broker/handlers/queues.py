@@ -44,6 +44,7 @@ def start_redrive(engine: Engine, request: Redrive, *, by: str | None = None) ->
         count=request.count,
         rate=request.rate,
         is_dry_run=request.is_dry_run,
+        target=request.target,
         by=by,
         now_ms=engine.now_ms(),
     )
@@ -70,7 +71,7 @@ def _local(redrive_id: str) -> str:
 
 
 def _hook_statistics(engine: Engine, request: GetHookStatistics) -> HookStatistics:
-    return engine.hooks.statistics(views.known(engine.ledger, request.queue).name)
+    return engine.hooks.statistics(views.known(engine.ledger, request.queue).name, engine.now_ms())
 
 
 READS: Final[Mapping[type, Callable[..., Any]]] = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -11,16 +12,18 @@ from fairlane.broker.bodies import Bodies
 from fairlane.broker.cycle import Executor
 from fairlane.broker.measurements import Waited
 from fairlane.broker.requests import AttachedConsumer, Call, HandOut, Waiter
-from fairlane.core.commands import Given
 from fairlane.core.ledger import Message
 from fairlane.errors import FairlaneError
-from fairlane.model.message import PRIORITY_NAMES, DeadLetterOrigin, Delivery
-from fairlane.model.names import id_of, ids_of
+from fairlane.model.ids import number_text
+from fairlane.model.message import PRIORITY_NAMES, DeadLetterOrigin, Delivery, Receipt
 from fairlane.scheduler.item import Priority
 from fairlane.verbs.leases import LeasedMessages, Nack
 
-RELEASED: Final = Given(reason="release")
-"""The reason of messages that go back because their consumer can't have them."""
+_time_left_ms: Final = attrgetter("time_left_ms")
+_UNREADABLE_MS: Final = 1_000
+"""How long a message that could not be read waits. Its queue may have no backoff, and then it would come back at once,
+for as long as the store has its trouble.
+"""
 
 
 def deliver(executor: Executor, hand_out: HandOut) -> None:
@@ -36,15 +39,18 @@ def deliver(executor: Executor, hand_out: HandOut) -> None:
             taker.room.serve_passed_over()  # it was kept for a reader that is gone
         return
     try:
-        deliveries = deliveries_of(executor.bodies, hand_out)
+        deliveries = deliveries_of(executor, hand_out)
     except FairlaneError as error:
         deliveries = _readable(executor, hand_out)
         if not deliveries:
             if isinstance(taker, Waiter):
                 taker.reply.set_exception(error)
             return
+    if any(map(_time_left_ms, deliveries)):  # most messages have no deadline
+        deliveries = _in_time(executor, deliveries)
     if isinstance(taker, AttachedConsumer):
-        taker.deliver(deliveries)
+        if deliveries:  # none would mean that no more will come
+            taker.deliver(deliveries)
     else:
         taker.reply.set_result(LeasedMessages(deliveries=deliveries))
 
@@ -55,26 +61,46 @@ def _readable(executor: Executor, hand_out: HandOut) -> list[Delivery]:
     for token, message in enumerate(hand_out.messages, hand_out.token):
         single = HandOut(hand_out.taker, [message], token)
         try:
-            deliveries.extend(deliveries_of(executor.bodies, single))
+            deliveries.extend(deliveries_of(executor, single))
         except FairlaneError as error:
             queue = hand_out.taker.queue
-            request = Nack(queue=queue, receipts=single.receipts(), error=str(error))
-            executor.submit(Call(request, given=RELEASED))
+            request = Nack(queue=queue, receipts=single.receipts(), error=str(error), delay_ms=_UNREADABLE_MS)
+            executor.submit(Call(request))
     return deliveries
 
 
-def deliveries_of(bodies: Bodies, hand_out: HandOut) -> list[Delivery]:
+def _in_time(executor: Executor, deliveries: list[Delivery]) -> list[Delivery]:
+    """Return the deliveries whose deadlines have not passed during the commit. The late ones go back, and expire."""
+    late = [delivery for delivery in deliveries if (delivery.time_left_ms or 0) < 0]
+    if not late:
+        return deliveries
+    receipts = [Receipt(delivery.id, delivery.token) for delivery in late]
+    executor.submit(Call(Nack(queue=late[0].queue, receipts=receipts, intent="defer", delay_ms=0)))
+    return [delivery for delivery in deliveries if (delivery.time_left_ms or 0) >= 0]
+
+
+def deliveries_of(executor: Executor, hand_out: HandOut) -> list[Delivery]:
     """Return the deliveries of a hand-out, with payloads and if asked for with workflow state."""
     messages = hand_out.messages
     tokens = range(hand_out.token, hand_out.token + len(messages))
-    return delivered(bodies, hand_out.taker.queue, messages, tokens, with_state=hand_out.taker.with_state)
+    taker, now_ms = hand_out.taker, executor.now_ms
+    return delivered(executor.bodies, taker.queue, messages, tokens, with_state=taker.with_state, now_ms=now_ms)
 
 
 def delivered(
-    bodies: Bodies, queue: str, messages: Sequence[Message], tokens: Iterable[int], *, with_state: bool = False
+    bodies: Bodies,
+    queue: str,
+    messages: Sequence[Message],
+    tokens: Iterable[int],
+    *,
+    with_state: bool = False,
+    now_ms: Callable[[], int] | None = None,
 ) -> list[Delivery]:
-    """Return messages of a queue, each leased under its token, as their holder gets them."""
-    ids = ids_of([message.number for message in messages])
+    """Return messages of a queue, each leased under its token, as their holder gets them.
+
+    With a clock, those with a deadline have the time that is left until then.
+    """
+    ids = messages[0].queue.ids.ids_of([message.number for message in messages]) if messages else []
     states = bodies.states(messages) if with_state else [None] * len(messages)
     deliveries = []
     for message, message_id, token, (headers, correlation_id, payload), state in zip(
@@ -94,6 +120,8 @@ def delivered(
         )
         if message.after is not None or message.cost != 1 or message.priority is not Priority.NORMAL:
             delivery = _with_rarities(delivery, message, state)
+        if message.deadline_ms is not None:
+            delivery = _with_deadline(delivery, message.deadline_ms, now_ms)
         deliveries.append(delivery)
     return deliveries
 
@@ -107,10 +135,15 @@ def _with_rarities(delivery: Delivery, message: Message, state: bytes | None) ->
         priority=PRIORITY_NAMES[message.priority],
         failures=message.failures,
         state=state,
-        state_etag=None if after is None or after.state is None else id_of(after.state),
+        state_etag=None if after is None or after.state is None else number_text(after.state),
         errors=() if after is None else after.errors,
         dead=dead_letter_of(message),
     )
+
+
+def _with_deadline(delivery: Delivery, deadline_ms: int, now_ms: Callable[[], int] | None) -> Delivery:
+    left_ms = None if now_ms is None else deadline_ms - now_ms()
+    return msgspec.structs.replace(delivery, deadline_ms=deadline_ms, time_left_ms=left_ms)
 
 
 def dead_letter_of(message: Message) -> DeadLetterOrigin | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -12,17 +12,23 @@ from fairlane.broker.bodies import Bodies
 from fairlane.broker.views.deliveries import dead_letter_of
 from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.broker.waiting.redrives import admits, numbers_meant
-from fairlane.core.ledger import Ledger, Message, Queue
+from fairlane.core.decide.retries import shared_dlq
+from fairlane.core.ledger import Aftermath, Ledger, Message, Queue
 from fairlane.core.schedule import Schedule
 from fairlane.errors import InvalidArgument, MessageNotFound, QueueNotFound
 from fairlane.model.claims import ConsumerView
+from fairlane.model.ids import number_text
 from fairlane.model.message import PRIORITY_NAMES, Key, MessageStatus, MessageView, canonical
-from fairlane.model.names import dlq_of, id_of, is_dlq, number_of
+from fairlane.model.names import dlq_of, is_dlq
 from fairlane.model.staging import SinkView
 from fairlane.model.views import DeadLetterFilter, Explained, KeyView, QueueView, StreamView, ThrottleView
 from fairlane.scheduler.survey import KeyState
+from fairlane.scheduler.token_bucket import Bucket, burst_of
+
+_NO_AFTERMATH: Final = Aftermath()
 
 KEYS_SHOWN = 100
+THROTTLES_SHOWN = 100
 
 
 class Looked(Protocol):
@@ -51,7 +57,7 @@ def known(ledger: Ledger, name: str) -> Queue:
 
 def known_message(ledger: Ledger, queue: str, message_id: str) -> Message:
     """Return a message. Raises QueueNotFound or MessageNotFound if there is none."""
-    message = known(ledger, queue).messages.get(number_of(message_id) or 0)
+    message = known(ledger, queue).messages.get(ledger.ids.number_of(message_id) or 0)
     if message is None:
         raise MessageNotFound(f"Queue {queue!r} has no message {message_id!r:.60}.")
     return message
@@ -60,7 +66,7 @@ def known_message(ledger: Ledger, queue: str, message_id: str) -> Message:
 def queue_view(ledger: Ledger, waiting: WaitingConsumers, name: str) -> QueueView:
     """Return a queue in short. Costs the same whatever the queue holds."""
     queue = known(ledger, name)
-    dlq = ledger.queues.get(dlq_of(name))
+    dlq = ledger.queues.get(shared_dlq(ledger, queue) or dlq_of(name))
     oldest = next(iter(queue.messages.values()), None)
     return QueueView(
         name=name,
@@ -94,7 +100,8 @@ def queue_details(
     queue, schedule = engine.ledger.queues[name], engine.schedule
     survey = schedule.kernel(name).survey(keys_max, now_ms, wanted=wanted)
     keys = tuple(_key_view(engine, queue, state, now_ms) for state in survey.keys)
-    throttles = [throttle for throttle in throttle_views(schedule, now_ms) if throttle.name in survey.throttles]
+    buckets = [bucket for bucket in schedule.throttles if bucket.name in survey.throttles]
+    throttles = [_throttle_view(bucket, now_ms) for bucket in buckets[:THROTTLES_SHOWN]]
     registered = tuple(consumer_views(engine.ledger, schedule, name))
     return msgspec.structs.replace(
         view,
@@ -121,6 +128,9 @@ def _key_view(engine: Looked, queue: Queue, state: KeyState, now_ms: int) -> Key
         wait_p99_ms=None if waits is None else waits[1],
         throttle=state.throttle,
         throttled_until_ms=state.until_ms,
+        rate=policy.rate if policy is not None else None,
+        burst=policy.burst if policy is not None else None,
+        floor=policy.floor if policy is not None else 0,
     )
 
 
@@ -131,11 +141,33 @@ def _above(key: Key) -> list[Key]:
 
 
 def throttle_views(schedule: Schedule, now_ms: int) -> list[ThrottleView]:
-    """Return all throttles that have a rate."""
-    return [
-        ThrottleView(name=bucket.name, rate=bucket.rate, burst=bucket.burst, tokens=bucket.tokens(now_ms))
-        for bucket in schedule.throttles
-    ]
+    """Return all throttles that have a rate under their own name, and then all patterns that have one."""
+    named = [_throttle_view(bucket, now_ms) for bucket in schedule.throttles if bucket.is_set]
+    made = {counts.name: counts for counts in schedule.throttles.counts(now_ms)}
+    patterns = []
+    for name, limit in schedule.throttle_patterns():
+        counts = made.get(name)
+        tokens, buckets = (0, 0) if counts is None else (counts.tokens, counts.buckets)
+        view = ThrottleView(
+            name=name,
+            rate=limit.rate,
+            burst=burst_of(limit.rate, limit.burst),
+            tokens=tokens,
+            buckets=buckets,
+            charges_cost=limit.charges_cost,
+        )
+        patterns.append(view)
+    return named + patterns
+
+
+def _throttle_view(bucket: Bucket, now_ms: int) -> ThrottleView:
+    return ThrottleView(
+        name=bucket.name,
+        rate=bucket.rate,
+        burst=bucket.burst,
+        tokens=bucket.tokens(now_ms),
+        charges_cost=bucket.charges_cost,
+    )
 
 
 def consumer_views(ledger: Ledger, schedule: Schedule, queue: str) -> list[ConsumerView]:
@@ -229,7 +261,7 @@ def _within(messages: Iterable[Message], bytes_max: int) -> Iterator[Message]:
 
 
 def _cursor(queue: Queue, after: str) -> int:
-    number = number_of(after)
+    number = queue.ids.number_of(after)
     if number is None:
         raise InvalidArgument(f"after is the id of a message, not {after!r:.60}.")
     if number not in queue.messages and is_dlq(queue.name):
@@ -264,11 +296,12 @@ def views_of(bodies: Bodies, messages: Sequence[Message], *, with_body: bool, no
 
 def message_view(message: Message, now_ms: int) -> MessageView:
     """Return a message as an observer sees it, without its body."""
-    after = message.after
+    after = message.after if message.after is not None else _NO_AFTERMATH
+    message_id = message.id
     is_delayed = message.due_ms is not None and message.due_ms > now_ms
     status: MessageStatus = "leased" if message.token else "delayed" if is_delayed else "waiting"
     return MessageView(
-        id=id_of(message.number),
+        id=message_id,
         queue=message.queue.name,
         status=status,
         fairness_key=message.key,
@@ -282,12 +315,15 @@ def message_view(message: Message, now_ms: int) -> MessageView:
         size=message.size,
         attempts=message.attempts,
         failures=message.failures,
-        errors=after.errors if after is not None else (),
+        errors=after.errors,
         dead=dead_letter_of(message),
         owner=message.owner,
         expires_ms=None if message.is_claimed else message.expires_ms or None,
-        state_etag=None if after is None or after.state is None else id_of(after.state),
+        state_etag=None if after.state is None else number_text(after.state),
+        correlation_id=message.correlation_id or message_id,
         claim=_claim_of(message),
+        max_attempts=after.max_attempts,
+        visibility_timeout_ms=after.visibility_ms,
     )
 
 
@@ -303,7 +339,8 @@ def explain(
     message = known_message(ledger, queue, message_id)
 
     def explained(reason: str, words: str, **more: object) -> Explained:
-        return Explained(id=message_id, queue=queue, reason=reason, words=words, **more)  # type: ignore[arg-type] # by name
+        known = {"id": message.id, "queue": queue, "correlation_id": message.correlation_id or message.id}
+        return Explained(reason=reason, words=words, **known, **more)  # type: ignore[arg-type] # by name
 
     if message.token and message.is_claimed:
         words = (

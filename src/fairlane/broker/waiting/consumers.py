@@ -9,6 +9,11 @@ consumer is given is always what is next by fairness at that instant. Within a c
 leases are records like all others. After the commit is durable ``deliver`` reads the bodies and hands them over. A
 consumer that left in between never saw its messages, so they go back without counting as an attempt.
 
+A consumer that says how many handlers it has gets plain messages ahead of them, up to its credit. While the schedule
+has a *prompt* message, one with a deadline or a throttle or of a key with a cap, a consumer gets only what it has free
+handlers for: plain messages stay behind the prompt one, or they would keep the handlers busy and starve it. So a
+message that a throttle has let through starts then, and not when a buffer comes to it.
+
 Credit is freed when a record says that a message has left the consumer's hands. Should the cycle of that record fail,
 ``restore`` takes the credit back.
 """
@@ -19,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from fairlane.broker.auto_create import still_missing
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Attach, AttachedConsumer, HandOut, Waiter
 from fairlane.broker.settings import Settings
@@ -31,7 +37,6 @@ from fairlane.core.schedule import Schedule
 from fairlane.errors import QueueNotFound, TooManyWaiters
 from fairlane.journal.records import Acked, AnyRecord, Dead, Removed, Returned
 from fairlane.model.message import Receipt
-from fairlane.model.names import id_of
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.leases import LeasedMessages
 
@@ -78,8 +83,9 @@ class WaitingConsumers:
 
     def admit(self, executor: Executor, waiter: Waiter, cycle: Cycle) -> None:
         """Add a waiter to the line of its queue, or refuse it."""
-        if waiter.queue not in executor.ledger.queues:
-            cycle.answer(waiter.reply, QueueNotFound(f"There is no queue {waiter.queue!r:.150}."))
+        queues = executor.ledger.queues
+        if waiter.queue not in queues and (absent := still_missing(executor, waiter.queue, cycle)) is not None:
+            cycle.answer(waiter.reply, absent)
         elif waiter.wait_ms and self._waiting >= self._waiters_max and (refusal := self._refusal()) is not None:
             cycle.answer(waiter.reply, refusal)
         else:
@@ -97,12 +103,14 @@ class WaitingConsumers:
         if asked.is_closing:
             unseen = {delivery.id for delivery in (*consumer.unseen, *asked.unseen)}
             cycle.ended.append(consumer)
+            id_of = executor.ledger.ids.id_of
             freed = [Receipt(id_of(number), token) for holder, number, token in self.freed if holder is consumer]
-            take_back(executor, consumer.queue, self.detach(consumer), freed, unseen, cycle, asked.reply)
+            held = [Receipt(id_of(number), token) for number, token in self.detach(consumer).items()]
+            take_back(executor, consumer.queue, held, freed, unseen, cycle, asked.reply)
         elif asked.reply.done():
             return  # the caller is gone, so nothing would ever detach it
-        elif consumer.queue not in executor.ledger.queues:
-            cycle.answer(asked.reply, QueueNotFound(f"There is no queue {consumer.queue!r:.150}."))
+        elif (absent := still_missing(executor, consumer.queue, cycle)) is not None:
+            cycle.answer(asked.reply, absent)
         elif (refusal := self._refusal()) is not None:
             cycle.answer(asked.reply, refusal)
         else:
@@ -124,10 +132,10 @@ class WaitingConsumers:
         cause = f"{self._waiting} consumers are waiting already; waiters_max is {self._waiters_max}."
         return TooManyWaiters(cause, retry_after_ms=RETRY_AFTER_MS)
 
-    def detach(self, consumer: AttachedConsumer) -> list[Receipt]:
-        """Remove an attached consumer, and return the receipts of what it holds."""
+    def detach(self, consumer: AttachedConsumer) -> dict[int, int]:
+        """Remove an attached consumer, and return the numbers of what it holds with their tokens."""
         if consumer.is_closed or consumer not in self.attached.get(consumer.queue, ()):
-            return []
+            return {}
         consumer.is_closed = True
         self._waiting -= 1
         left = self.attached[consumer.queue]
@@ -136,7 +144,7 @@ class WaitingConsumers:
             del self.attached[consumer.queue]
         for number in consumer.held:
             self.holders.pop(number, None)
-        return [Receipt(id_of(number), token) for number, token in consumer.held.items()]
+        return consumer.held
 
     def dismiss(self, queue: str) -> list[Waiter | AttachedConsumer]:
         """Forget the line of a queue, and return everyone who waits or is attached there."""
@@ -214,6 +222,7 @@ class WaitingConsumers:
         """Serve the line of a queue from the front, until it is empty or nothing can be leased."""
         line = self.lines.get(queue)
         passed_over: list[Waiter | AttachedConsumer] = []
+        busy: list[Waiter | AttachedConsumer] = []
         while line:
             taker = line[0]
             if not self._is_eligible(taker):
@@ -223,7 +232,12 @@ class WaitingConsumers:
                 taker.room.pass_over(self, queue)
                 passed_over.append(line.popleft())
                 continue
-            hand_out = self._lease_to(executor, taker, cycle)
+            count = taker.count if taker.handlers is None else _count_for(taker, executor.schedule, cycle)
+            if count <= 0:
+                busy.append(taker)
+                passed_over.append(line.popleft())
+                continue
+            hand_out = self._lease_to(executor, taker, count, cycle)
             if hand_out is None:
                 break
             line.popleft()
@@ -237,6 +251,8 @@ class WaitingConsumers:
             self.lines.setdefault(queue, deque()).extendleft(reversed(passed_over))
         elif not line:
             self.lines.pop(queue, None)
+        if busy and executor.schedule.may_pick(queue) and _count_for(busy[0], executor.schedule, cycle) > 0:
+            self.serve_again(queue)  # others have taken the prompt messages, so the rest can be prefetched
 
     def serve_again(self, queue: str) -> None:
         """Serve a queue with the next cycle, because a reader that was passed over has room."""
@@ -258,8 +274,10 @@ class WaitingConsumers:
             self._end(taker)  # given up, and nothing was leased for it
         return not taker.is_over
 
-    def _lease_to(self, executor: Executor, taker: Waiter | AttachedConsumer, cycle: Cycle) -> HandOut | None:
-        """Pick and lease what is next in the queue, up to what the taker wants and the cycle may hand out."""
+    def _lease_to(
+        self, executor: Executor, taker: Waiter | AttachedConsumer, count: int, cycle: Cycle
+    ) -> HandOut | None:
+        """Pick and lease what is next in the queue, up to what the taker can take and the cycle may hand out."""
         schedule, queue, now_ms = executor.schedule, taker.queue, cycle.now_ms
         # However much came in, a cycle hands out up to its own limit, so neither side starves the other.
         if cycle.handed_out >= self._cycle_events_max or not schedule.may_pick(queue):
@@ -267,7 +285,7 @@ class WaitingConsumers:
         size_bytes = self._answer_bytes_max - cycle.handed_out_bytes
         if taker.room is not None:
             size_bytes = min(size_bytes, taker.room.left)
-        picked = schedule.pick(queue, taker.count, now_ms, size_bytes=size_bytes)
+        picked = schedule.pick(queue, count, now_ms, size_bytes=size_bytes)
         if not picked:
             return None
         if taker.room is not None:
@@ -280,13 +298,10 @@ class WaitingConsumers:
             if cycle.handed_out_bytes >= self._answer_bytes_max:
                 cycle.handed_out = max(cycle.handed_out, self._cycle_events_max)
         token = executor.ledger.next_sequence
-        visibility_ms = taker.visibility_ms
-        if visibility_ms is None:
-            visibility_ms = executor.ledger.queues[queue].policy.visibility_timeout_ms
         command = LeasePicked(
             queue=queue,
             numbers=[message.number for message in picked],
-            visibility_ms=visibility_ms,
+            visibility_ms=taker.visibility_ms,
             owner=taker.owner,
             picking=schedule.last_picking(queue, picked),
         )
@@ -368,3 +383,8 @@ class WaitingConsumers:
                     del consumer.held[number]
             self._list(consumer)
         self.unserved = dict.fromkeys(self.lines)
+
+
+def _count_for(taker: Waiter | AttachedConsumer, schedule: Schedule, cycle: Cycle) -> int:
+    """Return how many messages may go to a taker now; while a prompt one could, no more than it has free handlers."""
+    return taker.free if schedule.has_prompt(taker.queue, cycle.now_ms) else taker.count

@@ -13,18 +13,21 @@ after the other, since each new message may need another victim.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
+from fairlane.broker.auto_create import still_missing
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Call
 from fairlane.broker.waiting.script_lines import take_new_messages
 from fairlane.core.commands import Given, Remove
 from fairlane.core.decide.enqueue import terms_if_room_helps
+from fairlane.core.decide.numbers import repeated
 from fairlane.core.decide.room import QueueRoom
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull, QueueNotFound
 from fairlane.journal.records import Acked, Dead, QueueRemoved, QueueSet, Redriven, Removed
+from fairlane.model.limits import TIMESPAN_MS_MAX
 from fairlane.scheduler.item import Item, Priority
 from fairlane.scheduler.policy import Backpressure
 from fairlane.scheduler.timers import Timers
@@ -37,7 +40,7 @@ FULL = (QueueFull, KeyFull, GlobalFull)
 MAKES_ROOM = (Acked, Removed, Dead, Redriven, QueueSet, QueueRemoved)
 """The records after which there may be capacity again."""
 _DROPS = {"drop_oldest": Backpressure.DROP_OLDEST, "drop_newest": Backpressure.DROP_NEWEST}
-Results = list[str | FairlaneError]
+Results = list[EnqueueResult | FairlaneError]
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +48,7 @@ class WaitingEnqueue:
     """An enqueue that waits for capacity.
 
     Attributes:
-        results: an id or an error for each message so far.
+        results: a result or an error for each message so far.
         cycle: the latest cycle in which one of its messages was taken in; if that fails, so has this enqueue.
     """
 
@@ -74,6 +77,11 @@ class WaitingEnqueues:
         """Decide an enqueue, now or when the queue's script has answered."""
         request = cast("Enqueue", call.request)
         queue = executor.ledger.queues.get(request.queue)
+        if queue is None and ("on_enqueue", request.queue) not in executor.script_lines.lines:
+            if (absent := still_missing(executor, request.queue, cycle, call.by)) is not None:
+                cycle.answer(call.reply, absent)
+                return
+            queue = executor.ledger.queues[request.queue]
         is_asked = queue is not None and queue.policy.on_enqueue is not None
         if (is_asked or executor.script_lines.lines) and take_new_messages(executor, call, self.decide, cycle):
             return
@@ -89,8 +97,7 @@ class WaitingEnqueues:
         policy = queue.policy
         waits = policy.backpressure == "wait" and request.wait_ms > 0
         if waits and request.queue in self.waiting and self._is_blocked(executor, request.queue, cycle):
-            full = QueueFull(f"Other producers are waiting for capacity in queue {request.queue!r}.")
-            self._add(call, given, [full] * len(request.messages), cycle, came_ms)
+            self._take_behind(executor, call, given, cycle, came_ms)
             return
         if policy.backpressure in _DROPS and _may_be_full(executor.ledger, queue, request):
             outcome: Results | FairlaneError = _enqueue_dropping(executor, queue, request, given, cycle)
@@ -105,6 +112,18 @@ class WaitingEnqueues:
 
     # ---------------------------------------------------------------------------------------------------------- waiting
 
+    def _take_behind(self, executor: Executor, call: Call, given: Given, cycle: Cycle, came_ms: int) -> None:
+        """Add an enqueue behind those that wait, or answer it if it only repeats one that was taken in."""
+        request = cast("Enqueue", call.request)
+        full = QueueFull(f"Other producers are waiting for capacity in queue {request.queue!r}.")
+        producer = request.producer
+        before = {} if producer is None else repeated(executor.ledger, request, producer, given, cycle.now_ms)
+        results: Results = [before.get(row, full) for row in range(len(request.messages))]
+        if full in results:
+            self._add(call, given, results, cycle, came_ms)
+        else:
+            cycle.answer(call.reply, _answer(results))
+
     def _is_blocked(self, executor: Executor, queue: str, cycle: Cycle) -> bool:
         """Return whether a producer waits for the queue as a whole, after those that wait were tried again."""
         self.retry(executor, cycle)
@@ -112,8 +131,9 @@ class WaitingEnqueues:
 
     def _add(self, call: Call, given: Given, results: Results, cycle: Cycle, came_ms: int) -> None:
         request = cast("Enqueue", call.request)
-        until_ms = max(cycle.now_ms, came_ms + request.wait_ms)
-        one = WaitingEnqueue(request, call.reply, given, results, until_ms, cycle)
+        until_ms = max(cycle.now_ms, came_ms + min(request.wait_ms, TIMESPAN_MS_MAX))
+        waiting = replace(given, has_waited=True)
+        one = WaitingEnqueue(request, call.reply, waiting, results, until_ms, cycle)
         self.limits.push(one.until_ms, one)
         self.waiting.setdefault(request.queue, []).append(one)
 
@@ -191,22 +211,20 @@ class WaitingEnqueues:
 
 
 def _execute(executor: Executor, request: Enqueue, given: Given, cycle: Cycle) -> Results | FairlaneError:
-    """Execute an enqueue. Its outcome has an id or an error for each message, and becomes the answer at the end."""
+    """Execute an enqueue. Its outcome has a result or an error for each message, and becomes the answer at the end."""
     return cast("Results | FairlaneError", executor.execute(request, cycle, given))
 
 
 def _some(request: Enqueue, given: Given, rows: list[int]) -> tuple[Enqueue, Given]:
     """Return an enqueue of some messages of another."""
     answers = None if given.answers is None else [given.answers[row] for row in rows]
-    some = Enqueue(queue=request.queue, messages=[request.messages[row] for row in rows])
-    return some, Given(producer=given.producer, answers=answers)
+    return request.of_rows(rows), replace(given, answers=answers, faults=None)
 
 
 def _answer(results: Results) -> EnqueueResults:
     return EnqueueResults(
         results=[
-            EnqueueResult(id=result) if isinstance(result, str) else EnqueueResult(error=body_of(result))
-            for result in results
+            result if isinstance(result, EnqueueResult) else EnqueueResult(error=body_of(result)) for result in results
         ]
     )
 
@@ -224,7 +242,7 @@ def _enqueue_dropping(executor: Executor, queue: Queue, request: Enqueue, given:
     results: Results = []
     for row, message in enumerate(request.messages):
         single, single_given = _some(request, given, [row])
-        terms = terms_if_room_helps(executor.ledger, queue, message, single_given, cycle.now_ms)
+        terms = terms_if_room_helps(executor.ledger, queue, single, single_given, cycle.now_ms)
         if terms is not None:
             priority = Priority.NORMAL if terms.priorities is None else Priority(terms.priorities[0])
             _make_room(executor, queue, Item(terms.keys[0], priority=priority), len(message.payload), cycle)

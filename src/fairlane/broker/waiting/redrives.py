@@ -17,7 +17,7 @@ from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import FairlaneError, InvalidArgument, NotADlq, QueueNotFound, RedriveNotFound
 from fairlane.model.answers import EnqueueAnswer
 from fairlane.model.message import PRIORITY_NAMES, NewMessage, canonical
-from fairlane.model.names import DLQ_SUFFIX, is_dlq, number_of
+from fairlane.model.names import DLQ_SUFFIX, is_dlq
 from fairlane.model.views import DeadLetterFilter, RedriveView
 from fairlane.ports.hooks import EnqueueQuestion
 
@@ -33,7 +33,7 @@ def numbers_meant(wanted: DeadLetterFilter, queue: Queue) -> list[int]:
     """Return the numbers of the messages in a queue that a filter may mean: those it names, or all."""
     if wanted.ids is None:
         return list(queue.messages)
-    named = {number_of(message_id) for message_id in wanted.ids}
+    named = {queue.ids.number_of(message_id) for message_id in wanted.ids}
     return [number for number in queue.messages if number in named]
 
 
@@ -61,6 +61,7 @@ class _Job:
     count: int | None
     rate: float | None
     is_dry_run: bool
+    target: str | None
     by: str | None
     started_ms: int
     next_ms: int
@@ -71,6 +72,7 @@ class _Job:
     ended_ms: int | None = None
     error: str | None = None
     waiting: list[int] = field(default_factory=list)
+    homeless: int = 0
 
     def view(self) -> RedriveView:
         return RedriveView(
@@ -107,6 +109,7 @@ class Redrives:
         count: int | None,
         rate: float | None,
         is_dry_run: bool,
+        target: str | None,
         by: str | None,
         now_ms: int,
     ) -> RedriveView:
@@ -120,13 +123,18 @@ class Redrives:
             raise QueueNotFound(f"There is no queue {queue!r:.150}.")
         if not is_dlq(queue):
             raise NotADlq(f"Queue {queue!r} is not a dead-letter queue.")
+        if target is not None and target not in ledger.queues:
+            raise QueueNotFound(f"There is no queue {target!r:.150}.")
+        if target is not None and is_dlq(target):
+            raise InvalidArgument(f"Queue {target!r} is a dead-letter queue; redrive to a queue that has one.")
         if count is not None and (type(count) is not int or count < 1):
             raise InvalidArgument(f"count is a whole number of at least 1, not {count!r}.")
         if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < float("inf")):
             raise InvalidArgument(f"rate is a number above 0, in messages a second, not {rate!r}.")
         meant = numbers_meant(wanted, dlq)
         self._started += 1
-        job = _Job(f"redrive-{self._started}", queue, meant, wanted, count, rate, is_dry_run, by, now_ms, now_ms)
+        redrive_id = f"redrive-{self._started}"
+        job = _Job(redrive_id, queue, meant, wanted, count, rate, is_dry_run, target, by, now_ms, now_ms)
         self.jobs[job.id] = job
         if is_dry_run:
             self._count(job, dlq, now_ms)
@@ -178,21 +186,22 @@ class Redrives:
                 self._step(executor, job, cycle)
 
     def _step(self, executor: Executor, job: _Job, cycle: Cycle) -> None:
-        dlq = executor.ledger.queues.get(job.queue)
-        target = executor.ledger.queues.get(job.queue.removesuffix(DLQ_SUFFIX))
-        if dlq is None or target is None:
+        queues = executor.ledger.queues
+        dlq = queues.get(job.queue)
+        if dlq is None or (job.target is not None and job.target not in queues):
             job.end("failed", cycle.now_ms, "The queue was deleted.")
             return
         self._scan(job, dlq, cycle.now_ms)
         if not job.is_dry_run:
-            self._move(executor, job, dlq, target, cycle)
+            self._move(executor, job, dlq, cycle)
         self._end_if_done(job, cycle.now_ms)
 
     @staticmethod
     def _end_if_done(job: _Job, now_ms: int) -> None:
         is_full = job.count is not None and job.matched >= job.count
         if job.status == "running" and not job.waiting and (is_full or job.scanned >= len(job.numbers)):
-            job.end("done", now_ms)
+            stay = f"{job.homeless} dead letters stay: the queue they came from was deleted. Redrive them to a target."
+            job.end("done", now_ms, stay if job.homeless else None)
 
     @staticmethod
     def _scan(job: _Job, dlq: Queue, now_ms: int) -> None:
@@ -206,9 +215,27 @@ class Redrives:
                 if not job.is_dry_run:
                     job.waiting.append(message.number)
 
-    def _move(self, executor: Executor, job: _Job, dlq: Queue, target: Queue, cycle: Cycle) -> None:
+    def _move(self, executor: Executor, job: _Job, dlq: Queue, cycle: Cycle) -> None:
+        """Move messages to each of the queues that they go to."""
         present = [dlq.messages[number] for number in job.waiting if number in dlq.messages]
-        waiting = [message for message in present if not message.token]
+        by_target: dict[str, list[Message]] = {}
+        for message in present:
+            if not message.token:
+                by_target.setdefault(job.target or _origin(message), []).append(message)
+        moved, job.waiting = job.moved, []
+        for name, messages in by_target.items():
+            target = executor.ledger.queues.get(name)
+            if target is None:
+                job.homeless += len(messages)
+            elif not self._move_to(executor, job, target, messages, cycle):
+                return
+        if job.waiting and job.moved == moved:
+            job.next_ms = cycle.now_ms + _PAUSE_MS
+        elif job.waiting and job.rate is not None:
+            job.next_ms = cycle.now_ms + self._pause_ms(job, job.rate, cycle.now_ms)
+
+    def _move_to(self, executor: Executor, job: _Job, target: Queue, waiting: list[Message], cycle: Cycle) -> bool:
+        """Move what may go to a queue now, and return whether the redrive goes on."""
         messages = self._chosen(job, executor.ledger, target, waiting, cycle.now_ms)
         questions, answers = _questions(executor, messages), None
         if target.policy.on_enqueue is not None:
@@ -216,17 +243,14 @@ class Redrives:
             if answers is not None:  # those for which the script had no time move in a later step
                 messages, questions = messages[: len(answers)], questions[: len(answers)]
         chosen = {message.number for message in messages}
-        job.waiting = [message.number for message in waiting if message.number not in chosen]
+        job.waiting += [message.number for message in waiting if message.number not in chosen]
         if messages:
             outcome = executor.execute(_command(job, target, messages, questions, answers), cycle)
             if isinstance(outcome, FairlaneError):
                 job.end("failed", cycle.now_ms, str(outcome))
-                return
+                return False
             job.moved += len(messages)
-        if job.waiting and not messages:
-            job.next_ms = cycle.now_ms + _PAUSE_MS
-        elif job.waiting and job.rate is not None:
-            job.next_ms = cycle.now_ms + self._pause_ms(job, job.rate, cycle.now_ms)
+        return True
 
     @staticmethod
     def _chosen(job: _Job, ledger: Ledger, target: Queue, waiting: list[Message], now_ms: int) -> list[Message]:
@@ -248,6 +272,12 @@ class Redrives:
         return max(1, min(due_ms - now_ms, _PAUSE_MS))
 
 
+def _origin(message: Message) -> str:
+    """Return the queue that a dead letter came from."""
+    origin = None if message.after is None else message.after.origin
+    return message.queue.name.removesuffix(DLQ_SUFFIX) if origin is None else origin
+
+
 def _questions(executor: Executor, messages: list[Message]) -> list[EnqueueQuestion]:
     """Return what is known of dead letters that go through the enqueue flow of their queue again."""
     bodies = executor.bodies.read(messages)
@@ -261,8 +291,7 @@ def _command(
     questions: list[EnqueueQuestion],
     answers: list[EnqueueAnswer | None] | None,
 ) -> MoveDeadLetters:
-    """Return the command that lets dead letters go through the enqueue flow of their queue."""
-    prefix = f"{target.name}/"
+    """Return the command that lets dead letters go through the enqueue flow of a queue."""
     news = [
         NewMessage(
             headers=question.headers,
@@ -270,9 +299,13 @@ def _command(
             weight=message.weight or None,
             cost=message.cost,
             priority=PRIORITY_NAMES[message.priority],
-            throttles=tuple(name.removeprefix(prefix) for name in message.throttles),
+            throttles=tuple(name.removeprefix(f"{_origin(message)}/") for name in message.throttles),
+            max_attempts=None if message.after is None else message.after.max_attempts,
+            visibility_timeout_ms=None if message.after is None else message.after.visibility_ms,
         )
         for message, question in zip(messages, questions, strict=True)
     ]
     numbers = [message.number for message in messages]
-    return MoveDeadLetters(queue=job.queue, numbers=numbers, messages=news, answers=answers, by=job.by)
+    return MoveDeadLetters(
+        queue=job.queue, target=target.name, numbers=numbers, messages=news, answers=answers, by=job.by
+    )

@@ -14,6 +14,7 @@ from fairlane.broker.waiting.producers import FULL, MAKES_ROOM
 from fairlane.broker.waiting.script_lines import take_new_messages
 from fairlane.core.commands import Given
 from fairlane.errors import FairlaneError, KeyFull, QueueNotFound
+from fairlane.model.limits import TIMESPAN_MS_MAX
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.verb import Reply
@@ -56,7 +57,7 @@ class WaitingSinks:
         ahead = self._ahead(request.queue) if waits else None
         outcome = ahead.refusal if ahead is not None else executor.execute(request, cycle, given)
         if waits and isinstance(outcome, FULL):
-            until_ms = max(cycle.now_ms, came_ms + request.wait_ms)
+            until_ms = max(cycle.now_ms, came_ms + min(request.wait_ms, TIMESPAN_MS_MAX))
             one = WaitingStage(request, call.reply, given, outcome, until_ms)
             self.limits.push(one.until_ms, one)
             self.waiting.append(one)

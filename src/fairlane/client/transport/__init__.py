@@ -21,6 +21,9 @@ class Channel(Protocol):
     async def stop(self, unseen: Sequence[Delivery]) -> None:
         """Close the channel. The broker defers unseen messages and counts a failed attempt for others in flight."""
 
+    async def widen(self, handlers: int) -> None:
+        """Change how many messages the consumer processes at the same time, without waiting for an answer."""
+
 
 class Transport(Protocol):
     """Sends calls to a broker and returns the answers."""

@@ -12,9 +12,9 @@ import msgspec
 from fairlane.client.transport.protocol import Conversation, OnLate, Sink, grouped, message_of
 from fairlane.client.transport.socket import PING_S, Socket, connect
 from fairlane.errors import Disconnected, InvalidArgument, PayloadTooLarge
+from fairlane.model.trace import TraceContext
 from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import SUBPROTOCOL, Consume
-from fairlane.wire.trace import TraceContext
 
 _SWEEP_S: Final = 0.5
 T = TypeVar("T")
@@ -106,6 +106,12 @@ class Connection:
         if frame is not None:
             self._put(frame)
             await reply
+
+    def widen(self, channel: int, handlers: int) -> None:
+        """Change the number of handlers of a channel."""
+        frame = self._conversation.widen(channel, handlers)
+        if frame is not None:
+            self._put(frame)
 
     async def close(self) -> None:
         """Send the remaining frames and close the connection."""

@@ -211,6 +211,13 @@ class GrpcChannel:
             await self._call.done_writing()
         await self._reading
 
+    async def widen(self, handlers: int) -> None:
+        """Change the number of handlers; see ``Channel``."""
+        request = broker_pb2.ConsumeRequest()
+        request.widen.handlers = handlers
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the stream has ended, and is opened again
+            await self._call.write(request.SerializeToString())
+
     async def _read(self) -> None:
         try:
             while (data := await self._call.read()) is not grpc.aio.EOF:

@@ -11,7 +11,8 @@ from fairlane.errors import InvalidArgument
 from fairlane.model.policy import QueuePolicy
 from fairlane.verbs.config import SetConfig
 from fairlane.verbs.leases import Forward
-from fairlane.verbs.queues import UpdateQueue
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.queues import CreateQueue, EnsureQueue, UpdateQueue
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Shape
 from fairlane.wire.protobuf import told, write, write_field
@@ -45,8 +46,14 @@ def _write(request: Shape, message: Any) -> None:  # noqa: ANN401 - message clas
             group.SetInParent()
             for new in news:
                 write(new, group.messages.add())
-    elif isinstance(request, UpdateQueue):
+    elif isinstance(request, Enqueue):
+        write(msgspec.structs.replace(request, numbers=()), message)
+        for first, count in request.number_runs():
+            message.numbers.add(first=first, count=count)
+    elif isinstance(request, (CreateQueue, EnsureQueue, UpdateQueue)):
         message.queue = request.queue
+        if not isinstance(request, UpdateQueue) and request.group is not None:
+            message.group = request.group
         _write_changes(request.policy, message)
     elif isinstance(request, SetConfig):
         kept = {key: value for key, value in request.values.items() if value is not None}
@@ -57,7 +64,7 @@ def _write(request: Shape, message: Any) -> None:  # noqa: ANN401 - message clas
 
 
 def _write_changes(changes: Mapping[str, Any], message: Any) -> None:  # noqa: ANN401 - message classes are created at run time
-    """Write changed fields. Fields that get their default back are listed by name, since protobuf has no unset."""
+    """Write the given fields. Those that are given their default are listed by name, since protobuf has no unset."""
     fields = message.policy.DESCRIPTOR.fields_by_name
     for name, value in changes.items():
         if name not in fields:

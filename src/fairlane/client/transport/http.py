@@ -50,8 +50,10 @@ _KIND: Final = "application/msgpack"
 _SCHEMES: Final = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
 _REFUSALS: Final[dict[int, type[FairlaneError]]] = {401: Unauthenticated, 403: Forbidden, 413: PayloadTooLarge}
 """Errors for statuses without a Fairlane error in the body, which come from a proxy."""
+_ANSWERED: Final = frozenset((httpx.codes.OK, httpx.codes.MULTI_STATUS))
+"""The statuses of answers; a batch of which some items were refused has the second."""
 _encode = msgspec.msgpack.Encoder().encode
-_error = msgspec.msgpack.Decoder(ErrorAnswer).decode
+_decode_refusal = msgspec.msgpack.Decoder(ErrorAnswer).decode
 _ANSWERS: Final = {name: msgspec.msgpack.Decoder(verb.answer).decode for name, verb in VERBS.items()}
 
 
@@ -103,7 +105,7 @@ class HttpTransport:
     async def connect(self) -> None:
         """Check that the server answers and accepts the API key; see ``Transport``."""
         with suppress(RouteNotFound):  # the server accepts us; only the path does not exist
-            await self._send("GET", "/v1", b"", 0)
+            _check(await self._send("GET", "/v1", b"", 0))
 
     async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Transport
         """Return the answer to a request; see ``Transport``."""
@@ -152,7 +154,7 @@ class HttpTransport:
         if len(body) > self._frame_bytes_max:
             most = self._frame_bytes_max
             raise PayloadTooLarge(f"The request has {len(body)} bytes; the limit is {most}.")
-        return _ANSWERS[verb](await self._send("POST", f"/v1/{VERBS[verb].path}", body, wait_ms))
+        return _answer(verb, await self._send("POST", f"/v1/{VERBS[verb].path}", body, wait_ms))
 
     async def _lease(self, request: Lease) -> LeasedMessages:
         """Lease messages. If the caller is cancelled, messages that arrive later are returned."""
@@ -176,7 +178,7 @@ class HttpTransport:
         self._late.add(task)
         task.add_done_callback(self._late.discard)
 
-    async def _send(self, method: str, path: str, body: bytes, wait_ms: int) -> bytes:
+    async def _send(self, method: str, path: str, body: bytes, wait_ms: int) -> httpx.Response:
         if self._is_closed:
             raise Closed("The client is closed.")
         if self._http is None:
@@ -193,9 +195,7 @@ class HttpTransport:
         except (httpx.HTTPError, OSError, TimeoutError) as error:
             raise Disconnected(f"No answer from {self._url}: {error or 'timed out'}.") from error
         self._note_time(response.headers.get("date"))
-        if response.status_code != httpx.codes.OK:
-            raise _refusal(response)
-        return response.content
+        return response
 
     def _note_time(self, date: str | None) -> None:
         """Note how far the server's clock is ahead of the loop's. Dates are cut to seconds, so this errs low."""
@@ -207,12 +207,32 @@ class HttpTransport:
         return instant_ms / 1000 - self._server_ahead_s - asyncio.get_running_loop().time()
 
 
-def _refusal(response: httpx.Response) -> FairlaneError:
+def _answer(verb: str, response: httpx.Response) -> Any:  # noqa: ANN401 - depends on the verb
+    """Return the answer of a verb. Where all items were refused, that is the error of each."""
+    if response.status_code in _ANSWERED:
+        return _ANSWERS[verb](response.content)
+    refusal = _refusal(response)
+    if refusal.results:
+        return msgspec.convert(refusal, VERBS[verb].answer, from_attributes=True)
+    raise _error_of(refusal)
+
+
+def _check(response: httpx.Response) -> None:
+    if response.status_code not in _ANSWERED:
+        raise _error_of(_refusal(response))
+
+
+def _refusal(response: httpx.Response) -> ErrorAnswer:
+    """Return what a refusal says. Raises an error if it does not come from a server of ours."""
     try:
-        error = error_of(_error(response.content).error)
-    except msgspec.DecodeError:
+        return _decode_refusal(response.content)
+    except msgspec.DecodeError as error:
         kind = _REFUSALS.get(response.status_code, Disconnected)
-        return kind(f"{response.url} answered with HTTP status {response.status_code}.")
+        raise kind(f"{response.url} answered with HTTP status {response.status_code}.") from error
+
+
+def _error_of(refusal: ErrorAnswer) -> FairlaneError:
+    error = error_of(refusal.error)
     return Disconnected(error.cause) if isinstance(error, Closed) else error
 
 

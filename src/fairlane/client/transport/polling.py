@@ -12,11 +12,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from fairlane.client.retries import Retries, is_passing, pause_s
 from fairlane.client.transport.protocol import Sink
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, Receipt
-from fairlane.verbs.leases import Ack, Extend, Forward, Lease, LeasedMessages, Nack, NackIntent
+from fairlane.verbs.leases import Ack, Extend, Forward, Lease, LeasedMessages, Nack
 from fairlane.verbs.messages import Result
 from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
@@ -62,13 +64,17 @@ class PollingChannel:
         await asyncio.shield(self._polling)
         unseen = (*unseen, *self._late)
         with suppress(FairlaneError):  # the queue or the server may no longer exist
-            await self._return(((each.id, each.token) for each in unseen), "defer", "")
-            await self._return(list(self._held), "failure", "The stream was closed before the message was settled.")
+            await self._defer([*((each.id, each.token) for each in unseen), *self._held])
 
-    async def _return(self, held: Iterable[tuple[str, int]], intent: NackIntent, error: str) -> None:
+    async def widen(self, handlers: int) -> None:
+        """Change the number of handlers; see ``Channel``."""
+        self._request = msgspec.structs.replace(self._request, handlers=handlers)
+        self._changed.set()
+
+    async def _defer(self, held: Iterable[tuple[str, int]]) -> None:
         receipts = [Receipt(id=message_id, token=token) for message_id, token in held]
         if receipts:
-            request = Nack(queue=self._request.queue, receipts=receipts, intent=intent, error=error)
+            request = Nack(queue=self._request.queue, receipts=receipts, intent="defer")
             await self._ask("nack", request, 0)
 
     # --------------------------------------------------------------------------------------------------------- polling
@@ -76,32 +82,47 @@ class PollingChannel:
     async def _poll(self) -> None:
         waits_s, until = self._retries.waits_s(), None
         while not self._is_stopping:
-            free = self._free_credit()
+            self._changed.clear()
+            self._forget_expired()
+            free = self._request.credit - len(self._held)
             if not free:
-                await self._until_changed(min(self._held.values()) - self._loop.time())
+                await self._until_changed(self._first_end())
                 continue
+            # While all handlers are busy, a poll must not wait: what is acknowledged meanwhile frees one.
+            is_busy = self._free_handlers() == 0
             try:
-                self._take(await self._lease(free, self._poll_ms))
+                leased = await self._lease(free, 0 if is_busy else self._poll_ms)
+                self._take(leased)
+                if is_busy and not leased:
+                    await self._until_changed(self._first_end())
             except FairlaneError as error:
                 until = until if until is not None else self._loop.time() + self._retries.patience_s
                 if not is_passing(error) or self._loop.time() > until:
                     self._sink.ended(error)
                     return
+                self._changed.clear()
                 await self._until_changed(pause_s(error, next(waits_s)))
             else:
                 waits_s, until = self._retries.waits_s(), None
 
+    def _first_end(self) -> float:
+        """Return the seconds until the first lease ends."""
+        now = self._loop.time()
+        return min(self._held.values(), default=now) - now
+
     async def _until_changed(self, most_s: float) -> None:
-        self._changed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(most_s, 0)):
                 await self._changed.wait()
 
-    def _free_credit(self) -> int:
+    def _forget_expired(self) -> None:
         now = self._loop.time()
         for expired in [held for held, until in self._held.items() if until <= now]:
             del self._held[expired]
-        return self._request.credit - len(self._held)
+
+    def _free_handlers(self) -> int | None:
+        handlers = self._request.handlers
+        return None if handlers is None else max(0, handlers - len(self._held))
 
     async def _lease(self, count: int, wait_ms: int) -> list[Delivery]:
         asked = self._request
@@ -112,6 +133,7 @@ class PollingChannel:
             visibility_ms=asked.visibility_ms,
             owner=asked.owner,
             with_state=asked.with_state,
+            handlers=self._free_handlers(),
         )
         leased: LeasedMessages = await self._ask("lease", request, wait_ms)
         return leased.deliveries

@@ -14,6 +14,7 @@ import msgspec
 
 from fairlane.errors import Closed, Disconnected, FairlaneError
 from fairlane.model.message import Delivery, Receipt
+from fairlane.model.trace import TraceContext
 from fairlane.verbs.errors import error_of
 from fairlane.verbs.leases import LeasedMessages, Nack
 from fairlane.verbs.table import VERBS
@@ -21,6 +22,7 @@ from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import (
     CONSUME,
     STOP,
+    WIDEN,
     WITHDRAW,
     Answer,
     Consume,
@@ -28,10 +30,10 @@ from fairlane.wire.frames import (
     Ended,
     Refused,
     Stop,
+    Widen,
     Withdraw,
     frames_of,
 )
-from fairlane.wire.trace import TraceContext
 
 _CALL_TAG: Final = 0
 _ANSWERS: Final = {name: msgspec.msgpack.Decoder(verb.answer).decode for name, verb in VERBS.items()}
@@ -119,6 +121,12 @@ class Conversation:
             return None
         request = Stop(channel=channel, unseen=tuple(unseen), received=entry.received)
         return self.call(STOP, request, reply, due=due)
+
+    def widen(self, channel: int, handlers: int) -> bytes | None:
+        """Return the frame that changes the number of handlers of a channel; None if it is closed."""
+        if channel not in self._channels:
+            return None
+        return _frame(next(self._numbers), WIDEN, Widen(channel=channel, handlers=handlers))
 
     def forget(self, channel: int) -> None:
         """Drop further deliveries of a channel."""

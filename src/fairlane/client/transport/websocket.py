@@ -26,10 +26,10 @@ from fairlane.errors import (
 )
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import Delivery
+from fairlane.model.trace import TraceContext
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import Consume
-from fairlane.wire.trace import TraceContext
 
 PATH: Final = "/v1/stream"
 FOLLOWS: Final = "x-fairlane-follows"
@@ -52,6 +52,10 @@ class WebSocketChannel:
     async def stop(self, unseen: Sequence[Delivery]) -> None:
         """Close the channel; see ``Channel``."""
         await self._connection.stop(self._number, [delivery.id for delivery in unseen], timeout_s=self._timeout_s)
+
+    async def widen(self, handlers: int) -> None:
+        """Change the number of handlers; see ``Channel``."""
+        self._connection.widen(self._number, handlers)
 
 
 class WebSocketTransport:

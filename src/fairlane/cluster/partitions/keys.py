@@ -92,13 +92,13 @@ class PartitionKeys:
     def _declared(self, queue: str, entry: SplitEntry) -> Declared:
         """Return what the policy declares, and load the script that is in force now."""
         known = self._known.get(queue)
-        if known is not None and known[0].key_from == entry.key_from and known[0].on_enqueue == entry.on_enqueue:
+        if known is not None and known[0].key_rules == entry.key_rules:
             return known[1]
         for name in self._known.keys() - self._splits().keys():
             del self._known[name]
             self._turns.pop(name, None)
             self._hooks.remove(name)
-        self._hooks.set(queue, on_enqueue=entry.on_enqueue, on_failure=None)
+        self._hooks.set(queue, on_enqueue=entry.on_enqueue, on_failure=None, limits=entry.hook_limits)
         declared = Declared(QueuePolicy(fairness_key_from=entry.key_from))
         self._known[queue] = entry, declared
         return declared

@@ -94,7 +94,12 @@ async def _note_policy(whole: WholeQueue) -> None:
     def edit(entry: SplitEntry | None) -> SplitEntry | None:
         if entry is None:
             return None
-        return msgspec.structs.replace(entry, key_from=policy.fairness_key_from, on_enqueue=policy.on_enqueue)
+        return msgspec.structs.replace(
+            entry,
+            key_from=policy.fairness_key_from,
+            on_enqueue=policy.on_enqueue,
+            hook_limits=policy.hook_limits,
+        )
 
     await whole.gateway.member.changes.change_split(whole.queue, edit)
     whole.gateway.member.note()

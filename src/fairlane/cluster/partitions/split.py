@@ -116,7 +116,7 @@ async def _make(whole: WholeQueue, at: int, model: Model) -> None:
         await whole.ask(GetStats(queue=name), patience_s=OPENING_S)
     except QueueNotFound:
         try:
-            making = CreateQueue(queue=name, policy=model[0].policy)
+            making = CreateQueue(queue=name, policy=msgspec.to_builtins(model[0].policy))
             await whole.ask(making, patience_s=OPENING_S)
         except QueueExists:
             pass  # another caller was faster
@@ -152,7 +152,11 @@ async def _put(whole: WholeQueue, partitions: int, model: Model) -> None:
         if made == 1:
             return None
         return SplitEntry(
-            partitions=partitions, made=made, key_from=policy.fairness_key_from, on_enqueue=policy.on_enqueue
+            partitions=partitions,
+            made=made,
+            key_from=policy.fairness_key_from,
+            on_enqueue=policy.on_enqueue,
+            hook_limits=policy.hook_limits,
         )
 
     await whole.gateway.member.changes.change_split(whole.queue, edit)

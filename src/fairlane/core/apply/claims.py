@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fairlane.core.ledger import Ledger, Message, OpenClaim, Queue, RegisteredConsumer
+from fairlane.core.claim_state import OpenClaim, RegisteredConsumer
+from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.journal.records import ClaimsEnded, ConsumerImage, ConsumerRemoved, ConsumerSet, Leased
 
 

@@ -1,10 +1,12 @@
-"""Dedup ids: known for a window, and written down somewhere as long as they are."""
+"""Dedup ids and producer numbers: known for a window, and written down somewhere as long as they are."""
 
 from __future__ import annotations
 
 from itertools import repeat
 
 from fairlane.core.ledger import DedupHome, Ledger, Queue
+from fairlane.core.producer_numbers import ProducerNumbers, run_of
+from fairlane.journal.records import CallerImage, Enqueued, Numbered
 
 
 def forget_dedups(ledger: Ledger, at_ms: int) -> None:
@@ -27,3 +29,39 @@ def enter_dedups(ledger: Ledger, queue: Queue, dedups: DedupHome) -> None:
     numbers = dedups.numbers
     queue.dedups.update(zip(numbers, zip(numbers.values(), repeat(dedups.until_ms)), strict=False))
     ledger.dedup_homes.append(dedups)
+
+
+# ----------------------------------------------------------------------------------------------------- producer numbers
+
+
+def enter_numbers(ledger: Ledger, record: Enqueued, numbered: Numbered, at_ms: int) -> None:
+    """Remember the numbers of new messages."""
+    known = ledger.producer_numbers.get(numbered.caller)
+    if known is None:
+        known = ledger.producer_numbers[numbered.caller] = ProducerNumbers(record.sequence)
+    else:
+        known.expire(at_ms)
+    run = run_of(numbered.numbers, record.count, record.sequence, record.dedup_until_ms)
+    known.add(record.queue, numbered.producer, run)
+
+
+def leave_numbers(ledger: Ledger, queue: str) -> None:
+    """Forget the numbers of messages of a queue that is removed."""
+    for caller, known in list(ledger.producer_numbers.items()):
+        known.remove_queue(queue)
+        if not known.runs:
+            del ledger.producer_numbers[caller]
+
+
+def carry_caller(ledger: Ledger, image: CallerImage, home: int, at_ms: int) -> None:
+    """Give the producers of a caller a later home, or restore them if recovery began after their enqueues."""
+    known = ledger.producer_numbers.get(image.caller)
+    if known is None or known.home >= ledger.baseline:
+        # Only what has an older home is carried, so recovery began at this baseline and has not seen all of it.
+        known = ledger.producer_numbers[image.caller] = ProducerNumbers.of(image, home)
+    known.home = home
+    known.expire(at_ms)
+    if known.runs:
+        ledger.producer_numbers.move_to_end(image.caller)
+    else:
+        del ledger.producer_numbers[image.caller]

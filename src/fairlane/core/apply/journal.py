@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from fairlane.core.apply.claims import revive_consumer
 from fairlane.core.apply.counting import count_in, recount_keys
-from fairlane.core.apply.dedups import enter_dedups, leave_dedups
+from fairlane.core.apply.dedups import carry_caller, enter_dedups, leave_dedups
 from fairlane.core.apply.staging import count_staged, revive_sink
 from fairlane.core.ledger import PRIORITIES, ChunkHome, DedupHome, Ledger, Message, Queue
 from fairlane.core.pauses import PauseLog
 from fairlane.journal import records
-from fairlane.model.message import NEVER_MS
+from fairlane.model.message import NEVER_MS, FailedAttempt
+from fairlane.verbs.templates import templates_in
 
 
 def reader_set(ledger: Ledger, record: records.ReaderSet, _at_ms: int) -> list[Message]:
@@ -24,6 +25,7 @@ def reader_set(ledger: Ledger, record: records.ReaderSet, _at_ms: int) -> list[M
 def opened(ledger: Ledger, record: records.Opened, _at_ms: int) -> list[Message]:
     """Note the id of the journal. A journal that had another one until now was restored from a backup."""
     if record.journal_id and record.journal_id != ledger.journal_id:
+        ledger.ids.rename(record.sequence, record.journal_id)
         if ledger.journal_id:
             ledger.journal_since = record.sequence
         ledger.journal_id = record.journal_id
@@ -53,10 +55,12 @@ def trimmed(ledger: Ledger, record: records.Trimmed, _at_ms: int) -> list[Messag
     return []
 
 
-def carried(ledger: Ledger, record: records.Carried, _at_ms: int) -> list[Message]:
-    """Give messages and dedup ids a later home, or restore them if recovery began after their enqueue."""
+def carried(ledger: Ledger, record: records.Carried, at_ms: int) -> list[Message]:
+    """Give messages, dedup ids and producers a later home, or restore them if recovery began after their enqueue."""
     _carry_messages(ledger, record)
     _carry_dedups(ledger, record)
+    for image in record.callers:
+        carry_caller(ledger, image, record.sequence, at_ms)
     return []
 
 
@@ -69,6 +73,7 @@ def _carry_messages(ledger: Ledger, record: records.Carried) -> None:
             chunk.home, chunk.live = record.sequence, 0
             chunks[image.chunk] = chunk
         chunk.live += 1
+        chunk.note(image.queue)
     for number, chunk in chunks.items():
         ledger.chunks[number] = chunk
         ledger.chunks.move_to_end(number)
@@ -99,11 +104,16 @@ def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
     message.joined, message.since_ms = image.joined, image.since_ms or image.enqueued_ms
     message.attempts, message.failures = image.attempts, image.failures
     message.token, message.expires_ms, message.owner = image.token, image.expires_ms, image.owner
-    if image.errors or image.origin is not None or image.state is not None or image.cap is not None:
+    own = (image.origin, image.state, image.cap, image.max_attempts, image.visibility_ms)
+    if image.errors or own.count(None) < len(own):
         after = message.aftermath()
-        after.errors = tuple(image.errors)
+        after.errors = tuple(FailedAttempt(*failed) for failed in image.errors)
         after.origin, after.dead_reason, after.dead_ms = image.origin, image.dead_reason, image.dead_ms
         after.state, after.cap = image.state, image.cap
+        after.expiries, after.late_token = image.expiries, image.late_token
+        after.max_attempts, after.visibility_ms = image.max_attempts, image.visibility_ms
+    if image.correlation_id is not None:
+        _restore_correlation_id(message.chunk, image.number, image.correlation_id)
     if not image.joined:
         queue.staged[image.number] = message
         count_staged(ledger, queue, [message], image.size)
@@ -112,6 +122,13 @@ def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
     queue.leased += 1 if image.token else 0
     queue.claimed += 1 if message.is_claimed else 0
     count_in(ledger, queue, [message], image.size)
+
+
+def _restore_correlation_id(chunk: ChunkHome, number: int, correlation_id: str) -> None:
+    known = chunk.correlation_ids = chunk.correlation_ids or []
+    at = number - chunk.number
+    known.extend([None] * (at + 1 - len(known)))
+    known[at] = correlation_id
 
 
 def _carry_dedups(ledger: Ledger, record: records.Carried) -> None:
@@ -127,7 +144,7 @@ def baseline(ledger: Ledger, record: records.Baseline, _at_ms: int) -> list[Mess
     for image in record.queues:
         queue = ledger.queues.get(image.name)
         if queue is None:
-            queue = ledger.queues[image.name] = Queue(image.name, image.policy, image.created_ms)
+            queue = ledger.queues[image.name] = Queue(image.name, image.policy, image.created_ms, ledger.ids)
             queue.is_paused = image.is_paused
             queue.paused_keys = set(image.paused_keys)
             queue.pauses = PauseLog.of(image.pauses)
@@ -138,6 +155,7 @@ def baseline(ledger: Ledger, record: records.Baseline, _at_ms: int) -> list[Mess
             recount_keys(queue)
     ledger.config.clear()  # in place: the schedule reads it too
     ledger.config.update(record.config)
+    ledger.templates = templates_in(ledger.config)
     ledger.temporary = {image.key: image for image in record.temporary}
     ledger.config_due_ms = min((image.expires_ms for image in record.temporary), default=NEVER_MS)
     ledger.readers = {reader.name: reader for reader in record.readers}
@@ -145,5 +163,6 @@ def baseline(ledger: Ledger, record: records.Baseline, _at_ms: int) -> list[Mess
     ledger.segment_first, ledger.segment_first_ms = record.segment_first, record.segment_first_ms
     ledger.trimmed = record.trimmed
     ledger.journal_id, ledger.journal_since = record.journal_id, record.journal_since
+    ledger.ids.restore(record.journals or [(0, record.journal_id)])
     ledger.baseline = record.sequence
     return []

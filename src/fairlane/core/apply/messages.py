@@ -6,13 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from fairlane.core.apply.claims import enter_claim
 from fairlane.core.apply.counting import known, numbered, tally_in, tally_out
-from fairlane.core.apply.dedups import enter_dedups, forget_dedups
+from fairlane.core.apply.dedups import enter_dedups, enter_numbers, forget_dedups
 from fairlane.core.dedup_ids import remembered
 from fairlane.core.ledger import PRIORITIES, Aftermath, ChunkHome, DedupHome, Ledger, Message, Queue, Row
 from fairlane.journal import records
 from fairlane.model.limits import ERRORS_KEPT_MAX
 from fairlane.model.message import FailedAttempt
-from fairlane.model.names import dlq_of
 from fairlane.scheduler.item import Priority
 
 _NORMAL = Priority.NORMAL
@@ -36,6 +35,8 @@ def enqueued(ledger: Ledger, record: records.Enqueued, at_ms: int) -> list[Messa
     if record.dedup_ids is not None:
         names = remembered(record.terms.keys, record.dedup_ids)
         _remember(ledger, queue, names, record.dedup_until_ms, record.sequence)
+    if record.numbered is not None:
+        enter_numbers(ledger, record, record.numbered, at_ms)
     return messages
 
 
@@ -47,15 +48,19 @@ def take_in(
     messages: list[Message] = []
     ends = [*record.chunks[1:], len(record.sizes)]
     rows = iter(rows_of(record.terms))
+    known = record.correlation_ids
     number = home
     for start, end in zip(record.chunks, ends, strict=True):
-        chunk = ledger.chunks[number] = ChunkHome(queue.name, number, home, end - start)
+        chunk = ledger.chunks[number] = ChunkHome(
+            queue.name, number, home, end - start, None if known is None else known[start:end]
+        )
         for size, row in zip(record.sizes[start:end], rows, strict=False):
             message = among[number] = Message(number, queue, chunk, size, at_ms, row)
             messages.append(message)
             number += 1
-    if record.terms.caps is not None:
-        _set_caps(messages, record.terms.caps)
+    terms = record.terms
+    if terms.caps is not None or terms.max_attempts is not None or terms.visibilities_ms is not None:
+        _set_rare_terms(enumerate(messages), terms)
     return messages
 
 
@@ -85,10 +90,16 @@ def rows_of(terms: records.Terms) -> Iterable[Row]:
     )
 
 
-def _set_caps(messages: list[Message], caps: list[int | None]) -> None:
-    for message, cap in zip(messages, caps, strict=True):
-        if cap is not None:
-            message.aftermath().cap = cap
+def _set_rare_terms(messages: Iterable[tuple[int, Message]], terms: records.Terms) -> None:
+    """Set the terms that few messages have; each message comes with its row."""
+    columns = (("cap", terms.caps), ("max_attempts", terms.max_attempts), ("visibility_ms", terms.visibilities_ms))
+    found = [(name, column) for name, column in columns if column is not None]
+    if not found:
+        return
+    for row, message in messages:
+        for name, column in found:
+            if column[row] is not None:
+                setattr(message.aftermath(), name, column[row])
 
 
 def _remember(ledger: Ledger, queue: Queue, names: Sequence[str | None], until_ms: int, home: int) -> None:
@@ -110,6 +121,10 @@ def leased(ledger: Ledger, record: records.Leased, at_ms: int) -> list[Message]:
         message.expires_ms = expires_ms
         message.owner = owner
         message.attempts += 1
+    if record.ends_ms is not None:
+        ends_ms = dict(zip(record.numbers, record.ends_ms, strict=True))
+        for message in messages:
+            message.expires_ms = ends_ms[message.number]
     if messages:
         messages[0].queue.leased += len(messages)
     if record.claim is not None:
@@ -137,22 +152,28 @@ def returned(ledger: Ledger, record: records.Returned, at_ms: int) -> list[Messa
     for message in messages:
         at = position[message.number]
         if record.reason != "defer":
-            _note_failure(message, record.reason, record.errors[at] if record.errors is not None else "", at_ms)
+            _note_attempt(message, record.reason, record.errors[at] if record.errors is not None else "", at_ms)
         due_ms = record.due_ms[at] if record.due_ms is not None else None
-        _end_lease(message)
+        _end_lease(message, is_lost=record.reason in records.LOST)
         message.joined, message.since_ms = record.sequence + at, at_ms
         message.set_times(due_ms=due_ms or None, deadline_ms=message.deadline_ms)
     return messages
 
 
-def _note_failure(message: Message, reason: str, error: str, at_ms: int) -> None:
-    message.failures += 1
+def _note_attempt(message: Message, reason: str, error: str, at_ms: int) -> None:
+    """Note an attempt that failed or was lost."""
     after = message.aftermath()
+    if reason in records.LOST:
+        after.expiries += 1
+    else:
+        message.failures += 1
     attempt = FailedAttempt(at_ms, message.attempts, reason, error)
     after.errors = (*after.errors, attempt)[-ERRORS_KEPT_MAX:]
 
 
-def _end_lease(message: Message) -> None:
+def _end_lease(message: Message, *, is_lost: bool) -> None:
+    if message.after is not None:
+        message.after.late_token = message.token if is_lost else 0
     if message.token:
         if message.is_claimed:
             message.queue.claimed -= 1
@@ -168,13 +189,13 @@ def _end_lease(message: Message) -> None:
 def dead(ledger: Ledger, record: records.Dead, at_ms: int) -> list[Message]:
     """Move messages to the dead-letter queue."""
     messages = known(ledger, record)
-    dlq = ledger.queues[dlq_of(record.queue)]
+    dlq = ledger.queues[record.dlq]
     position = {number: at for at, number in enumerate(record.numbers)}
     for message in messages:
         at = position[message.number]
         if record.ended is not None:
-            _note_failure(message, record.ended, record.errors[at] if record.errors is not None else "", at_ms)
-        _end_lease(message)
+            _note_attempt(message, record.ended, record.errors[at] if record.errors is not None else "", at_ms)
+        _end_lease(message, is_lost=False)
         after = message.aftermath()
         after.origin, after.dead_reason, after.dead_ms = record.queue, record.reason, at_ms
         message.joined, message.since_ms = record.sequence + at, at_ms
@@ -193,17 +214,17 @@ def _leave(message: Message) -> None:
 
 def _join(message: Message, target: Queue) -> None:
     message.queue = target
+    message.chunk.note(target.name)
     target.messages[message.number] = message
     target.size += message.size
     tally_in(target, message)
 
 
 def redriven(ledger: Ledger, record: records.Redriven, at_ms: int) -> list[Message]:
-    """Move dead letters back to the queue they came from, under new terms."""
+    """Move dead letters to a queue, under new terms."""
     messages = known(ledger, record)
     target = ledger.queues[record.target]
     rows = dict(zip(record.numbers, rows_of(record.terms), strict=True))
-    caps = dict(zip(record.numbers, record.terms.caps or [None] * len(record.numbers), strict=True))
     for at, message in numbered(record, messages):
         _leave(message)
         message.key, message.weight, message.cost, message.priority, message.throttles, due_ms, deadline_ms = rows[
@@ -211,13 +232,12 @@ def redriven(ledger: Ledger, record: records.Redriven, at_ms: int) -> list[Messa
         ]
         _join(message, target)
         state = message.after.state if message.after is not None else None
-        message.after = None
-        if state is not None or caps[message.number] is not None:
-            message.aftermath().state = state
-            message.aftermath().cap = caps[message.number]
+        message.after = None if state is None else Aftermath(state=state)
         message.attempts = message.failures = 0
         message.joined, message.since_ms = at, at_ms
         message.set_times(due_ms=due_ms, deadline_ms=deadline_ms)
+    rows_by_number = {number: row for row, number in enumerate(record.numbers)}
+    _set_rare_terms(((rows_by_number[message.number], message) for message in messages), record.terms)
     return messages
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from fairlane.core.apply.counting import recount_keys
+from fairlane.core.apply.dedups import leave_numbers
 from fairlane.core.apply.messages import take_out
 from fairlane.core.apply.staging import unstage
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.journal.records import ConfigSet, QueuePaused, QueueRemoved, QueueSet, Removed, TemporaryImage
 from fairlane.model.message import NEVER_MS
+from fairlane.verbs.templates import TEMPLATE_PREFIX, note_template
 
 
 def queue_set(ledger: Ledger, record: QueueSet, at_ms: int) -> list[Message]:
     """Create a queue, or change its policy."""
     queue = ledger.queues.get(record.queue)
     if queue is None:
-        queue = ledger.queues[record.queue] = Queue(record.queue, record.policy, at_ms)
+        queue = ledger.queues[record.queue] = Queue(record.queue, record.policy, at_ms, ledger.ids)
     queue.set_policy(record.policy)
     recount_keys(queue)
     return []
@@ -28,6 +30,7 @@ def queue_removed(ledger: Ledger, record: QueueRemoved, _at_ms: int) -> list[Mes
     unstage(ledger, queue, list(queue.staged))
     del ledger.queues[record.queue]
     ledger.dedup_homes = type(ledger.dedup_homes)(home for home in ledger.dedup_homes if home.queue != record.queue)
+    leave_numbers(ledger, record.queue)
     return messages
 
 
@@ -52,6 +55,8 @@ def config_set(ledger: Ledger, record: ConfigSet, _at_ms: int) -> list[Message]:
         ledger.config.pop(record.key, None)
     else:
         ledger.config[record.key] = record.value
+    if record.key.startswith(TEMPLATE_PREFIX):
+        note_template(ledger.templates, record.key, record.value)
     return []
 
 

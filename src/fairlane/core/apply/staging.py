@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from fairlane.core.apply.counting import tally_in, tally_out
 from fairlane.core.apply.messages import drop_chunk, take_in, take_out
-from fairlane.core.ledger import Ledger, Message, Part, Queue, SinkState
+from fairlane.core.ledger import Ledger, Message, Queue
+from fairlane.core.sink_state import Part, SinkState
 from fairlane.journal.records import Published, Removed, SinkImage, SinkRemoved, SinkSet, Staged
 
 

@@ -12,25 +12,28 @@ from typing import Final
 
 from fairlane.core.checks import is_text, text_fault, whole_fault
 from fairlane.core.commands import Given, RestoreConfig
+from fairlane.core.config_patterns import THROTTLE_PREFIX, THROTTLE_SETTINGS, key_pattern_fault, pattern_fault
 from fairlane.core.decision import Deciders, Decision, refuse
 from fairlane.core.ledger import Ledger
 from fairlane.core.throttling import THROTTLE_WEIGHT_PREFIX
 from fairlane.errors import InvalidArgument
 from fairlane.journal.records import AnyRecord, ConfigSet
 from fairlane.model import limits
-from fairlane.verbs.config import SetConfig
+from fairlane.verbs.config import CHARGES, SetConfig
+from fairlane.verbs.keys import EVERY
+from fairlane.verbs.templates import TEMPLATE_PREFIX, template_fault
 from fairlane.verbs.verb import Done
 
-THROTTLE_PREFIX = "throttle:"
 WEIGHT_PREFIX = "weight:"
 CAP_PREFIX = "cap:"
+FLOOR_PREFIX = "floor:"
 _WHOLE_SETTINGS = (
     (WEIGHT_PREFIX, 1, limits.WEIGHT_MAX),
     (CAP_PREFIX, 0, limits.CAP_MAX),
+    (FLOOR_PREFIX, 0, limits.CAP_MAX),
     (THROTTLE_WEIGHT_PREFIX, 1, limits.WEIGHT_MAX),
 )
-_RATE_LEAST = 1e-6
-_NUMBER_MOST = 1e9
+_RATE_SETTINGS = ("rate:", "burst:")
 
 EXPIRY: Final = "expiry"
 """The reason in the journal for a value that is restored because another has expired."""
@@ -92,35 +95,63 @@ def value_fault(key: str, value: object) -> str | None:
         return f"A config value is a text of at most {limits.CONFIG_VALUE_LENGTH_MAX} characters."
     if key.startswith(THROTTLE_PREFIX):
         return _throttle_fault(key, value)
+    if key.startswith(TEMPLATE_PREFIX):
+        return template_fault(key, value)
+    if key.startswith(_RATE_SETTINGS):
+        fault = _setting_name_fault(key)
+        return fault if fault is not None else _rate_fault(key, value, key.partition(":")[0])
     for prefix, least, most in _WHOLE_SETTINGS:
         if key.startswith(prefix):
-            return _whole_setting_fault(key, value, least=least, most=most)
+            fault = _setting_name_fault(key)
+            return fault if fault is not None else _whole_setting_fault(key, value, least=least, most=most)
     return None
 
 
 def _throttle_fault(key: str, value: str) -> str | None:
     name, _, setting = key[len(THROTTLE_PREFIX) :].rpartition(":")
-    if not name or setting not in ("rate", "burst"):
-        return f"A throttle is set by throttle:NAME:rate and throttle:NAME:burst, not {key!r}."
+    if not name or setting not in THROTTLE_SETTINGS:
+        return f"A throttle is set by throttle:NAME:rate, throttle:NAME:burst and throttle:NAME:charge, not {key!r}."
+    if EVERY in name:
+        fault = pattern_fault("The pattern of a throttle", name, most=limits.THROTTLE_NAME_LENGTH_MAX)
+        if fault is not None:
+            return fault
+    if setting != "charge":
+        return _rate_fault(key, value, setting)
+    return None if value in CHARGES else f"{key} is {' or '.join(CHARGES)}, not {value!r:.60}."
+
+
+def _rate_fault(key: str, value: str, setting: str) -> str | None:
     try:
         number = float(value)
     except ValueError:
         return f"{key} is a number, not {value!r:.60}."
-    if not math.isfinite(number) or number > _NUMBER_MOST:
+    if not math.isfinite(number) or number > limits.RATE_MAX:
         return f"{key} is a finite number of at most 1e9, not {value!r:.60}."
     if setting == "burst" and not (number == 0 or number >= 1):
         return f"{key} is at least 1, or 0 to let nothing through, not {value!r:.60}."
-    if setting == "rate" and not (number == 0 or number >= _RATE_LEAST):
+    if setting == "rate" and not (number == 0 or number >= limits.RATE_LEAST):
         return f"{key} is 0 or at least 0.000001, not {value!r:.60}."
     return None
 
 
-def _whole_setting_fault(key: str, value: str, *, least: int, most: int) -> str | None:
+def _setting_name_fault(key: str) -> str | None:
     parts = key.split(":", 2)
+    is_weight = key.startswith(THROTTLE_WEIGHT_PREFIX)
     if len(parts) != 3 or not all(parts):  # noqa: PLR2004 - the three parts named in the text
-        if key.startswith(THROTTLE_WEIGHT_PREFIX):
+        if is_weight:
             return f"The weight of a queue in a throttle is named {parts[0]}:QUEUE:THROTTLE, not {key!r}."
         return f"A setting of a fairness key is named {parts[0]}:QUEUE:KEY, not {key!r}."
+    _, queue, name = parts
+    if key.startswith(FLOOR_PREFIX) and "/" in name:
+        return f"Only a tenant has a floor, that is a top-level fairness key, not {name!r:.100}."
+    if EVERY not in queue + name:
+        return None
+    if is_weight:
+        return f"The weight of a queue in a throttle names one queue and one throttle, not a pattern such as {key!r}."
+    return key_pattern_fault(queue, name)
+
+
+def _whole_setting_fault(key: str, value: str, *, least: int, most: int) -> str | None:
     try:
         number = int(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Redriving: dead letters go back to the queue they came from, through the normal enqueue flow."""
+"""Redriving: dead letters go back to work, through the normal enqueue flow of the queue that they go to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairlane.core.ledger import Ledger
 from fairlane.core.terms import resolve, take_rows
 from fairlane.errors import FairlaneError, NotADlq
 from fairlane.journal.records import AnyRecord, Redriven
-from fairlane.model.names import DLQ_SUFFIX, is_dlq
+from fairlane.model.names import is_dlq
 
 
 def move(ledger: Ledger, command: MoveDeadLetters, now_ms: int, _given: Given) -> Decision[int]:
@@ -18,8 +18,10 @@ def move(ledger: Ledger, command: MoveDeadLetters, now_ms: int, _given: Given) -
     dlq = known_queue(ledger, command.queue)
     if isinstance(dlq, FairlaneError):
         return refuse(dlq)
-    target = ledger.queues.get(dlq.name.removesuffix(DLQ_SUFFIX))
-    if not is_dlq(dlq.name) or target is None:
+    target = known_queue(ledger, command.target)
+    if isinstance(target, FairlaneError):
+        return refuse(target)
+    if not is_dlq(dlq.name):
         return refuse(NotADlq(f"Queue {dlq.name!r} is not a dead-letter queue."))
     terms = resolve(target, command.messages, command.answers, now_ms)
     rows = []

@@ -7,6 +7,7 @@ from typing import Final
 
 from fairlane.core.checks import are_bare, are_plainly_sound, message_fault
 from fairlane.core.commands import Given
+from fairlane.core.decide.numbers import numbered, repeated
 from fairlane.core.decide.room import QueueRoom, fits
 from fairlane.core.decision import Deciders, Decision, no_queue, refuse
 from fairlane.core.dedup_ids import remembered
@@ -19,12 +20,11 @@ from fairlane.journal.records import Enqueued, Terms
 from fairlane.model.bounds import excess
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import Key, NewMessage
-from fairlane.model.names import id_of, ids_of
-from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.messages import Enqueue, EnqueueResult
 
-Outcome = list[str | FairlaneError]
-Partial = list[str | int | FairlaneError | None]
-"""For each message an id or an error, the row of the message that it repeats, or None while it is undecided."""
+Outcome = list[EnqueueResult | FairlaneError]
+Partial = list[EnqueueResult | int | FairlaneError | None]
+"""For each message a result or an error, the row of the message that it repeats, or None while it is undecided."""
 
 
 def enqueue(
@@ -38,7 +38,7 @@ def enqueue(
     leaving: Sequence[Message] = (),
     coming: Sequence[Enqueued] = (),
 ) -> Decision[Outcome]:
-    """Take in each message that is valid, not known already and within the limits. The outcome has an id or error each.
+    """Take in each message that is valid, not known already and within the limits. The outcome has one result each.
 
     An enqueue that is part of a forward says which sequence its record will have, what caused it, which messages have
     left before it and which have come.
@@ -51,7 +51,7 @@ def enqueue(
         return refuse(InvalidArgument(excess("messages", "BATCH_MAX")))
     is_bare = are_bare(messages)
     is_plain = is_bare and given.faults is None and are_plainly_sound(messages, ledger.limits.payload_bytes_max)
-    outcome, rows, terms = _taken(ledger, queue, messages, given, now_ms, is_bare=is_bare, is_plain=is_plain)
+    outcome, rows, terms = _taken(ledger, queue, request, given, now_ms, is_bare=is_bare, is_plain=is_plain)
     if len(rows) < len(messages):
         messages = [messages[row] for row in rows]
     if coming or ledger.may_be_full(queue, len(messages)):
@@ -60,19 +60,23 @@ def enqueue(
             rows, messages = [rows[at] for at in kept], [messages[at] for at in kept]
             terms = take_rows(terms, kept)
     first = ledger.next_sequence if sequence is None else sequence
+    ids = queue.ids.ids_of(range(first, first + len(rows)))
     if not rows:
-        return Decision([], _with_ids(outcome, rows, first))
+        return Decision([], _with_ids(outcome, rows, messages, ids))
     sizes, starts, bodies = packed(messages, first, is_plain=is_plain)
     record = Enqueued(first, queue.name, sizes, starts, terms)
     _add_ids(record, queue, messages, now_ms, is_plain=is_plain)
+    if request.producer is not None and queue.policy.dedup_window_ms:
+        record.numbered = numbered(request, request.producer, given, rows)
+        record.dedup_until_ms = now_ms + queue.policy.dedup_window_ms
     record.cause = cause
-    return Decision([record], _with_ids(outcome, rows, first), bodies)
+    return Decision([record], _with_ids(outcome, rows, messages, ids), bodies)
 
 
 def _taken(
     ledger: Ledger,
     queue: Queue,
-    messages: Sequence[NewMessage],
+    request: Enqueue,
     given: Given,
     now_ms: int,
     *,
@@ -84,9 +88,13 @@ def _taken(
     The terms come before rights and dedup ids: the key that a message gets decides what its producer may do, and whose
     dedup id it has.
     """
+    messages: Sequence[NewMessage] = request.messages
     outcome: Partial = [None] * len(messages) if is_plain else _faults(ledger, messages, given)
+    before = {} if request.producer is None else repeated(ledger, request, request.producer, given, now_ms)
+    for row, result in before.items():
+        outcome[row] = result
     rows, answers = list(range(len(messages))), given.answers
-    if not is_plain and outcome.count(None) < len(outcome):
+    if (before or not is_plain) and outcome.count(None) < len(outcome):
         rows = [row for row in rows if outcome[row] is None]
         messages = [messages[row] for row in rows]
         answers = None if answers is None else [answers[row] for row in rows]
@@ -107,7 +115,7 @@ def _faults(ledger: Ledger, messages: Sequence[NewMessage], given: Given) -> Par
 
 
 def _left(
-    outcome: Partial, rows: Sequence[int], terms: Terms, settled: Mapping[int, str | int | FairlaneError]
+    outcome: Partial, rows: Sequence[int], terms: Terms, settled: Mapping[int, EnqueueResult | int | FairlaneError]
 ) -> tuple[list[int], Terms]:
     """Put what is settled into the outcome, and return the rows and terms that are left."""
     for at, result in settled.items():
@@ -118,27 +126,35 @@ def _left(
 
 def _known(
     queue: Queue, messages: Sequence[NewMessage], keys: Sequence[Key], rows: Sequence[int], now_ms: int
-) -> dict[int, str | int]:
-    """Return which messages repeat another: with the id of that one, or with its row if it is in the same batch."""
+) -> dict[int, EnqueueResult | int]:
+    """Return which messages repeat another: with the result of that one, or with its row if it is in the same batch."""
     dedup_ids = [message.dedup_id for message in messages]
     if dedup_ids.count(None) == len(dedup_ids):
         return {}
     names = remembered(keys, dedup_ids)
     if _are_all_new(names, queue):
         return {}
-    known: dict[int, str | int] = {}
+    known: dict[int, EnqueueResult | int] = {}
     first_rows: dict[str, int] = {}
     for at, name in enumerate(names):
         if name is None:
             continue
         before = queue.dedups.get(name)
         if before is not None and before[1] > now_ms:
-            known[at] = id_of(before[0])
+            known[at] = _repeated(queue, before[0])
         elif name in first_rows:
             known[at] = first_rows[name]
         else:
             first_rows[name] = rows[at]
     return known
+
+
+def _repeated(queue: Queue, number: int) -> EnqueueResult:
+    """Return the result of a message that was enqueued before. It may have been acknowledged since."""
+    message_id, message = queue.ids.id_of(number), queue.messages.get(number)
+    return EnqueueResult(
+        id=message_id, correlation_id=None if message is None else message.correlation_id or message_id
+    )
 
 
 def _are_all_new(names: Sequence[str | None], queue: Queue) -> bool:
@@ -147,12 +163,16 @@ def _are_all_new(names: Sequence[str | None], queue: Queue) -> bool:
     return len(ids) == len(names) and None not in ids and queue.dedups.keys().isdisjoint(ids)
 
 
-def _with_ids(outcome: Partial, rows: Sequence[int], sequence: int) -> Outcome:
-    """Return the outcome with the ids of the rows that are taken in."""
+def _with_ids(outcome: Partial, rows: Sequence[int], messages: Sequence[NewMessage], ids: Sequence[str]) -> Outcome:
+    """Return the outcome with the ids of the messages that are taken in, each with the row that it has."""
+    results = [
+        EnqueueResult(id=own, correlation_id=message.correlation_id or own)
+        for own, message in zip(ids, messages, strict=True)
+    ]
     if len(rows) == len(outcome):
-        return [*ids_of(range(sequence, sequence + len(rows)))]
-    for at, row in enumerate(rows):
-        outcome[row] = id_of(sequence + at)
+        return [*results]
+    for row, result in zip(rows, results, strict=True):
+        outcome[row] = result
     return [outcome[result] if isinstance(result, int) else result for result in outcome]  # type: ignore[misc] # all are filled in
 
 
@@ -196,13 +216,13 @@ def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now
 # ------------------------------------------------------------------------------------------------------------- room
 
 
-def terms_if_room_helps(ledger: Ledger, queue: Queue, message: NewMessage, given: Given, now_ms: int) -> Terms | None:
-    """Return the terms of a single message that only limits can keep out; None if room for it would change nothing.
+def terms_if_room_helps(ledger: Ledger, queue: Queue, request: Enqueue, given: Given, now_ms: int) -> Terms | None:
+    """Return the terms of a request's single message if only limits keep it out; None if room would change nothing.
 
     So it is if the message is not valid, not allowed, known already, or too large for the limits on its own.
     """
-    _, rows, terms = _taken(ledger, queue, (message,), given, now_ms)
-    size = len(message.payload) if rows else 0
+    _, rows, terms = _taken(ledger, queue, request, given, now_ms)
+    size = len(request.messages[0].payload) if rows else 0
     mosts = (queue.policy.waiting_bytes_max, queue.policy.key_waiting_bytes_max, ledger.limits.waiting_bytes_max)
     return terms if rows and all(fits(size, most) for most in mosts) else None
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from fairlane.core.checks import text_fault, whole_fault
+from fairlane.core.claim_state import RegisteredConsumer
 from fairlane.core.commands import Carry, Given, MoveBase, Open, Seal, Trim
 from fairlane.core.decision import Deciders, Decision, refuse
-from fairlane.core.ledger import Ledger, Message, Queue, RegisteredConsumer, SinkState
+from fairlane.core.ledger import Ledger, Message, Queue
+from fairlane.core.sink_state import SinkState
 from fairlane.errors import InvalidArgument, ReaderNotFound
 from fairlane.journal.bodies import CHUNK_COUNT_MAX
 from fairlane.journal.records import (
     AnyRecord,
     Baseline,
+    CallerImage,
     Carried,
     ClaimImage,
     ConsumerImage,
@@ -27,6 +30,7 @@ from fairlane.journal.records import (
     Skipped,
     Trimmed,
 )
+from fairlane.model.message import FailedAttempt
 from fairlane.model.names import dlq_of
 from fairlane.verbs.journal import RemoveReader, SetReader
 from fairlane.verbs.verb import Done
@@ -84,6 +88,7 @@ def move_base(ledger: Ledger, _command: MoveBase, _now_ms: int, _given: Given) -
         ledger.journal_id,
         ledger.journal_since,
         list(ledger.temporary.values()),
+        list(ledger.ids.journals),
     )
     return Decision([record], None)
 
@@ -120,7 +125,7 @@ def _sink_image(sink: SinkState) -> SinkImage:
 
 
 def carry(ledger: Ledger, command: Carry, now_ms: int, _given: Given) -> Decision[None]:
-    """Write down again the oldest chunks' messages and dedup ids that have a home before the latest baseline."""
+    """Write down again the oldest chunks' messages, dedup ids and producers with a home before the latest baseline."""
     chunks: list[int] = []
     count = 0
     # Chunks are kept in the order of their homes, and carrying one moves it to the end: so the oldest are in front, and
@@ -132,9 +137,10 @@ def carry(ledger: Ledger, command: Carry, now_ms: int, _given: Given) -> Decisio
         count += chunk.live
     messages = [_image(message) for message in _messages_of(ledger, chunks)]
     dedups, before = _old_dedups(ledger, command.count, now_ms)
-    if not messages and not before:
+    callers = _old_callers(ledger, command.count)
+    if not messages and not before and not callers:
         return Decision([], None)
-    records: list[AnyRecord] = [Carried(ledger.next_sequence, messages, dedups, before)]
+    records: list[AnyRecord] = [Carried(ledger.next_sequence, messages, dedups, before, callers)]
     return Decision(records, None)
 
 
@@ -143,7 +149,8 @@ def _messages_of(ledger: Ledger, chunks: list[int]) -> list[Message]:
     found = []
     for number in chunks:
         chunk = ledger.chunks[number]
-        queues = (ledger.queues[chunk.queue], ledger.queues[dlq_of(chunk.queue)])
+        names = [name for plain in (chunk.queue, *chunk.others) for name in (plain, dlq_of(plain))]
+        queues = [ledger.queues[name] for name in names if name in ledger.queues]
         for messages in (*(queue.messages for queue in queues), *(queue.staged for queue in queues)):
             if not messages:
                 continue
@@ -165,6 +172,18 @@ def _old_dedups(ledger: Ledger, count: int, now_ms: int) -> tuple[list[DedupImag
         if home.until_ms > now_ms:
             images.append(DedupImage(home.queue, home.until_ms, home.numbers))
     return images, before
+
+
+def _old_callers(ledger: Ledger, count: int) -> list[CallerImage]:
+    """Return the producers of callers, each whole. Its runs are encoded as they are, so a large image costs little."""
+    images: list[CallerImage] = []
+    runs = 0
+    for caller, known in ledger.producer_numbers.items():
+        if known.home >= ledger.baseline or runs >= count:
+            break
+        images.append(known.image(caller))
+        runs += len(known.runs)
+    return images
 
 
 def _image(message: Message) -> MessageImage:
@@ -189,13 +208,22 @@ def _image(message: Message) -> MessageImage:
         message.token,
         message.expires_ms,
         message.owner,
-        list(after.errors) if after is not None else [],
+        [_fields(failed) for failed in after.errors] if after is not None else [],
         after.origin if after is not None else None,
         after.dead_reason if after is not None else None,
         after.dead_ms if after is not None else 0,
         after.state if after is not None else None,
         message.since_ms,
+        message.correlation_id,
+        message.expiries,
+        after.late_token if after is not None else 0,
+        after.max_attempts if after is not None else None,
+        after.visibility_ms if after is not None else None,
     )
+
+
+def _fields(failed: FailedAttempt) -> tuple[int, int, str, str]:
+    return failed.at_ms, failed.attempt, failed.reason, failed.error
 
 
 DECIDERS: Final[Deciders] = {

@@ -6,12 +6,14 @@ is there under another lease, or none, is a *mismatch*. Neither changes anything
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Final
 
 from fairlane.core.checks import whole_fault
 from fairlane.core.commands import Given, LeasePicked, Remove
 from fairlane.core.decide.enqueue import enqueue
+from fairlane.core.decide.retries import fate_of, shared_dlq
 from fairlane.core.decision import Deciders, Decision, known_queue, no_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import (
@@ -32,14 +34,14 @@ from fairlane.journal.records import (
     Leased,
     Removed,
     Returned,
+    ReturnReason,
     StateRemoved,
     StateSet,
 )
 from fairlane.model import limits
-from fairlane.model.answers import FailureAnswer
-from fairlane.model.message import NEVER_MS, Receipt
-from fairlane.model.names import id_of, is_dlq, number_of, numbers_of
-from fairlane.model.policy import QueuePolicy
+from fairlane.model.ids import number_text
+from fairlane.model.message import NEVER_MS, Became, Receipt
+from fairlane.model.names import is_dlq
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Ack, Etag, Extend, Forward, ForwardedIds, Nack, SetState
 from fairlane.verbs.messages import Cancel, Enqueue, Result, Results
@@ -48,15 +50,41 @@ Outcome = list[FairlaneError | None]
 _OK: Final = Result()
 
 
-def _results(outcome: Outcome) -> Results:
-    return Results(results=[_OK if error is None else Result(error=body_of(error)) for error in outcome])
+def _results(messages: Iterable[Message], outcome: Outcome, became: Iterable[Became | None] = repeat(None)) -> Results:
+    """Return the result for each item.
+
+    The messages, and what became of them, are those of the items without an error, in order.
+    """
+    found, results = zip(messages, became, strict=False), []
+    for error in outcome:
+        if error is not None:
+            results.append(Result(error=body_of(error)))
+            continue
+        message, fate = next(found)
+        correlation_id = None if message.chunk.correlation_ids is None else message.correlation_id
+        is_plain = correlation_id is None and fate is None  # as nearly all are: they share one result
+        results.append(_OK if is_plain else Result(correlation_id=correlation_id, became=fate))
+    return Results(results=results)
 
 
 def lease(ledger: Ledger, request: LeasePicked, now_ms: int, _given: Given) -> Decision[int]:
     """Lease what the schedule has picked. The outcome is the instant at which the leases end."""
-    expires_ms = now_ms + request.visibility_ms
+    queue, span_ms = ledger.queues[request.queue], request.visibility_ms
+    expires_ms = now_ms + (queue.policy.visibility_timeout_ms if span_ms is None else span_ms)
     record = Leased(ledger.next_sequence, request.queue, request.numbers, expires_ms, request.owner, request.picking)
+    if span_ms is None:
+        messages = queue.messages
+        for number in request.numbers:  # not a comprehension: most messages have no timeout of their own
+            if messages[number].after is not None:
+                record.ends_ms = _own_ends(queue, request.numbers, now_ms, expires_ms)
+                break
     return Decision([record], expires_ms)
+
+
+def _own_ends(queue: Queue, numbers: Sequence[int], now_ms: int, expires_ms: int) -> list[int] | None:
+    """Return when the leases of messages end by their own timeouts, or None if that is the usual instant for all."""
+    ends_ms = [now_ms + queue.messages[number].visibility_ms for number in numbers]
+    return None if ends_ms.count(expires_ms) == len(ends_ms) else ends_ms
 
 
 def extend(ledger: Ledger, request: Extend, now_ms: int, _given: Given) -> Decision[Results]:
@@ -67,19 +95,36 @@ def extend(ledger: Ledger, request: Extend, now_ms: int, _given: Given) -> Decis
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    span_ms = queue.policy.visibility_timeout_ms if request.visibility_ms is None else request.visibility_ms
-    if (fault := whole_fault("visibility_ms", span_ms, least=1, most=limits.TIMESPAN_MS_MAX)) is not None:
-        return refuse(InvalidArgument(fault))
+    span_ms = request.visibility_ms
+    if span_ms is not None:
+        fault = whole_fault("visibility_ms", span_ms, least=1, most=limits.TIMESPAN_MS_MAX)
+        if fault is not None:
+            return refuse(InvalidArgument(fault))
     held, results = _held(queue, request.receipts, now_ms)
-    expires_ms = now_ms + span_ms
-    ends = iter([NEVER_MS if message.is_claimed else expires_ms for message in held])
-    outcome = Results(
-        results=[Result(expires_ms=next(ends)) if error is None else Result(error=body_of(error)) for error in results]
+    ends_ms = [
+        NEVER_MS if message.is_claimed else now_ms + (message.visibility_ms if span_ms is None else span_ms)
+        for message in held
+    ]
+    extended = (
+        Result(expires_ms=end_ms, correlation_id=message.correlation_id)
+        for message, end_ms in zip(held, ends_ms, strict=True)
     )
-    numbers = [message.number for message in held if not message.is_claimed]
-    if not numbers:
-        return Decision([], outcome)
-    return Decision([Extended(ledger.next_sequence, queue.name, numbers, expires_ms)], outcome)
+    outcome = Results(results=[next(extended) if error is None else Result(error=body_of(error)) for error in results])
+    return Decision(_extended(ledger, queue, held, ends_ms), outcome)
+
+
+def _extended(ledger: Ledger, queue: Queue, held: Sequence[Message], ends_ms: Sequence[int]) -> list[AnyRecord]:
+    """Return a record for each instant at which leases are to end."""
+    by_end: dict[int, list[int]] = {}
+    for message, end_ms in zip(held, ends_ms, strict=True):
+        if end_ms != NEVER_MS:
+            by_end.setdefault(end_ms, []).append(message.number)
+    records: list[AnyRecord] = []
+    sequence = ledger.next_sequence
+    for end_ms, numbers in by_end.items():
+        records.append(Extended(sequence, queue.name, numbers, end_ms))
+        sequence += len(numbers)
+    return records
 
 
 def _held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> tuple[list[Message], Outcome]:
@@ -95,7 +140,7 @@ def _held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> tuple[list[
     held: list[Message] = []
     seen: set[int] = set()
     for row, receipt in enumerate(receipts):
-        number = number_of(receipt.id)
+        number = queue.ids.number_of(receipt.id)
         message = None if number is None else messages.get(number)
         if message is None:
             outcome[row] = MessageNotFound(f"Queue {queue.name!r} has no message {receipt.id!r:.60}.")
@@ -109,7 +154,7 @@ def _held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> tuple[list[
 
 def _all_held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> list[Message] | None:
     """Return the messages of receipts that are all good, which takes half the time. None means: look at each."""
-    numbers = numbers_of([receipt.id for receipt in receipts])
+    numbers = queue.ids.numbers_of([receipt.id for receipt in receipts])
     if numbers is None or len(set(numbers)) < len(numbers):
         return None
     try:
@@ -136,12 +181,31 @@ def ack(ledger: Ledger, request: Ack, now_ms: int, _given: Given) -> Decision[Re
     is_plain = costs.count(None) == len(costs)
     if not is_plain and (fault := _costs_fault(costs)) is not None:
         return refuse(InvalidArgument(fault))
-    held, outcome = _held(queue, receipts, now_ms)
+    held, outcome = _held(queue, receipts, 0 if queue.policy.late_ack else now_ms)
     records: list[AnyRecord] = []
     if held:
         good = None if is_plain else [cost for cost, error in zip(costs, outcome, strict=True) if error is None]
         records.append(Acked(ledger.next_sequence, queue.name, [message.number for message in held], good))
-    return Decision(records, _results(outcome))
+    if queue.policy.late_ack and (late := _late(queue, receipts, outcome)):
+        said = None if is_plain else [costs[row] for row in late.values()]
+        records.append(Acked(ledger.next_sequence + len(held), queue.name, list(late), said, is_late=True))
+        rows = zip(receipts, outcome, strict=True)
+        held = [queue.messages[queue.ids.number_of(receipt.id) or 0] for receipt, error in rows if error is None]
+    return Decision(records, _results(held, outcome))
+
+
+def _late(queue: Queue, receipts: Sequence[Receipt], outcome: Outcome) -> dict[int, int]:
+    """Accept the receipts of leases that were lost, of messages that wait since; return them as rows by number."""
+    late: dict[int, int] = {}
+    for row, (receipt, error) in enumerate(zip(receipts, outcome, strict=True)):
+        if not isinstance(error, LeaseMismatch):
+            continue
+        message = queue.messages[queue.ids.number_of(receipt.id) or 0]
+        token = 0 if message.token or message.after is None else message.after.late_token
+        if token and token == receipt.token and message.number not in late:
+            late[message.number] = row
+            outcome[row] = None
+    return late
 
 
 def _costs_fault(costs: Sequence[int | None]) -> str | None:
@@ -160,7 +224,7 @@ def forward(ledger: Ledger, request: Forward, now_ms: int, given: Given) -> Deci
     held, outcome = _held(queue, [receipt], now_ms)
     if outcome[0] is not None:
         return refuse(outcome[0])
-    number = held[0].number
+    number, correlation_id = held[0].number, held[0].correlation_id
     costs: list[int | None] | None = None if receipt.cost is None else [receipt.cost]
     records: list[AnyRecord] = [Acked(ledger.next_sequence, request.queue, [number], costs)]
     bodies: list[tuple[int, bytes]] = []
@@ -181,18 +245,18 @@ def forward(ledger: Ledger, request: Forward, now_ms: int, given: Given) -> Deci
         for result in results:
             if isinstance(result, FairlaneError):
                 return refuse(result)
-            ids.append(result)
+            ids.append(str(result.id))
         records.extend(enqueued.records)
         bodies.extend(enqueued.bodies)
         sequence += sum(record.count for record in enqueued.records)
-    return Decision(records, ForwardedIds(ids=ids), bodies)
+    return Decision(records, ForwardedIds(ids=ids, correlation_id=correlation_id), bodies)
 
 
 # ------------------------------------------------------------------------------------------------------------- nack
 
 
 def nack(ledger: Ledger, request: Nack, now_ms: int, given: Given) -> Decision[Results]:
-    """Give leased messages back: to wait again, or to the dead letters. The outcome has None or an error for each."""
+    """Give leased messages back: to wait again, or to the dead letters. The outcome says what became of each."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
@@ -200,10 +264,10 @@ def nack(ledger: Ledger, request: Nack, now_ms: int, given: Given) -> Decision[R
         return refuse(InvalidArgument(fault))
     held, outcome = _held_or_expired(queue, request, given, now_ms)
     if not held:
-        return Decision([], _results(outcome))
+        return Decision([], _results(held, outcome))
     error = request.error[: limits.ERROR_LENGTH_MAX].encode(errors="replace").decode()
     rows = [row for row, result in enumerate(outcome) if result is None]
-    fates = [_fate(queue, message, request, given, row, now_ms) for message, row in zip(held, rows, strict=True)]
+    fates = [fate_of(queue, message, request, given, row, now_ms) for message, row in zip(held, rows, strict=True)]
     records: list[AnyRecord] = []
     sequence = ledger.next_sequence
     back = [(message, fate) for message, fate in zip(held, fates, strict=True) if isinstance(fate, int)]
@@ -213,13 +277,37 @@ def nack(ledger: Ledger, request: Nack, now_ms: int, given: Given) -> Decision[R
         errors = [error] * len(back) if error else None
         records.append(Returned(sequence, queue.name, [message.number for message, _ in back], reason, due_ms, errors))
         sequence += len(back)
-    for why in ("requested", "hook", "max_attempts"):
+    records += _dead_records(ledger, queue, held, fates, sequence, given.reason, error)
+    became = [_became(message, fate, now_ms) for message, fate in zip(held, fates, strict=True)]
+    return Decision(records, _results(held, outcome, became))
+
+
+def _dead_records(
+    ledger: Ledger,
+    queue: Queue,
+    held: Sequence[Message],
+    fates: Sequence[int | DeadReason],
+    sequence: int,
+    ended: ReturnReason,
+    error: str,
+) -> list[AnyRecord]:
+    """Return a record for each reason for which messages become dead letters, from a sequence on."""
+    records: list[AnyRecord] = []
+    for why in ("requested", "hook", "max_attempts", "max_expiries"):
         dead = [message.number for message, fate in zip(held, fates, strict=True) if fate == why]
         if dead:
             errors = [error] * len(dead) if error else None
-            records.append(Dead(sequence, queue.name, dead, why, given.reason, errors))
+            records.append(Dead(sequence, queue.name, dead, why, ended, errors, shared_dlq(ledger, queue)))
             sequence += len(dead)
-    return Decision(records, _results(outcome))
+    return records
+
+
+def _became(message: Message, fate: int | DeadReason, now_ms: int) -> Became:
+    if not isinstance(fate, int):
+        return "dead"
+    if message.deadline_ms is not None and message.deadline_ms < now_ms:
+        return "expired"  # it goes back, and the schedule puts it out at once
+    return "delayed" if fate > now_ms else "waiting"
 
 
 def _nack_fault(request: Nack) -> str | None:
@@ -239,38 +327,6 @@ def _held_or_expired(queue: Queue, request: Nack, given: Given, now_ms: int) -> 
     return _held(queue, request.receipts, 0 if given.reason == "expiry" else now_ms)
 
 
-def _fate(queue: Queue, message: Message, request: Nack, given: Given, row: int, now_ms: int) -> int | DeadReason:
-    """Return not before when a message may go again (0 for at once), or why it is dead."""
-    if request.intent == "defer":
-        return now_ms + request.delay_ms if request.delay_ms else 0
-    can_die = not is_dlq(queue.name)
-    if request.intent == "dead" and can_die:
-        return "requested"
-    answer = given.verdicts[row] if given.verdicts is not None else None
-    failures = message.failures + 1
-    if answer is not None and answer.is_dead and can_die:
-        return "hook"
-    if answer is None and can_die and queue.policy.max_attempts and failures >= queue.policy.max_attempts:
-        return "max_attempts"
-    delay_ms = _delay(queue.policy, failures, request, answer, given.dice[row] if given.dice else 0)
-    return now_ms + delay_ms if delay_ms else 0
-
-
-def _delay(policy: QueuePolicy, failures: int, request: Nack, answer: FailureAnswer | None, die: int) -> int:
-    if answer is not None and answer.delay_ms is not None:
-        return answer.delay_ms
-    if request.delay_ms is not None:
-        return request.delay_ms
-    return backoff_ms(policy, failures, die)
-
-
-def backoff_ms(policy: QueuePolicy, failures: int, die: int) -> int:
-    """Return the backoff after a number of failures, less the part that the die, from 0 to 999, takes off."""
-    exponent = min(failures - 1, 64)
-    whole = min(policy.backoff_ms * policy.backoff_factor**exponent, policy.backoff_max_ms)
-    return int(whole * (1 - policy.backoff_jitter * die / 1000))
-
-
 # ---------------------------------------------------------------------------------------- taking out, workflow state
 
 
@@ -279,28 +335,29 @@ def cancel(ledger: Ledger, request: Cancel, _now_ms: int, _given: Given) -> Deci
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    numbers: dict[int, None] = {}
+    found: dict[int, Message] = {}
     outcome: Outcome = []
     for message_id in request.ids:
-        message = ledger.find(queue.name, number_of(message_id))
-        if message is None or message.number in numbers:
+        message = ledger.find(queue.name, ledger.ids.number_of(message_id))
+        if message is None or message.number in found:
             outcome.append(MessageNotFound(f"Queue {queue.name!r} has no message {message_id!r:.60}."))
         elif message.token:
             outcome.append(NotPending(f"Message {message_id} is leased."))
         else:
-            numbers[message.number] = None
+            found[message.number] = message
             outcome.append(None)
     records: list[AnyRecord] = []
-    if numbers:
-        records.append(Removed(ledger.next_sequence, queue.name, list(numbers), "cancelled"))
-    return Decision(records, _results(outcome))
+    if found:
+        records.append(Removed(ledger.next_sequence, queue.name, list(found), "cancelled"))
+    return Decision(records, _results(found.values(), outcome))
 
 
 def remove(ledger: Ledger, request: Remove, _now_ms: int, _given: Given) -> Decision[None]:
     """Remove messages that the schedule has put out, or make them dead letters if ``deadline_action`` says so."""
-    policy = ledger.queues[request.queue].policy
-    if request.reason == "deadline" and policy.deadline_action == "dlq" and not is_dlq(request.queue):
-        return Decision([Dead(ledger.next_sequence, request.queue, request.numbers, "deadline")], None)
+    queue = ledger.queues[request.queue]
+    if request.reason == "deadline" and queue.policy.deadline_action == "dlq" and not is_dlq(request.queue):
+        target = shared_dlq(ledger, queue)
+        return Decision([Dead(ledger.next_sequence, request.queue, request.numbers, "deadline", target=target)], None)
     return Decision([Removed(ledger.next_sequence, request.queue, request.numbers, request.reason)], None)
 
 
@@ -314,19 +371,20 @@ def set_state(ledger: Ledger, request: SetState, now_ms: int, _given: Given) -> 
         return refuse(outcome[0])
     message = held[0]
     state = message.after.state if message.after is not None else None
-    etag = None if state is None else id_of(state)
+    etag = None if state is None else number_text(state)
     if request.etag != etag:
-        return refuse(StateMismatch(f"The state of message {id_of(message.number)} is version {etag}."))
+        return refuse(StateMismatch(f"The state of message {message.id} is version {etag}."))
     if request.state is None:
         records: list[AnyRecord] = []
         if state is not None:
             records.append(StateRemoved(ledger.next_sequence, queue.name, message.number))
-        return Decision(records, Etag())
+        return Decision(records, Etag(correlation_id=message.correlation_id))
     if type(request.state) is not bytes or len(request.state) > limits.STATE_BYTES_MAX:
         return refuse(InvalidArgument(f"Workflow state is at most {limits.STATE_BYTES_MAX} bytes."))
     sequence = ledger.next_sequence
     record = StateSet(sequence, queue.name, message.number, len(request.state))
-    return Decision([record], Etag(etag=id_of(sequence)), [(sequence, request.state)])
+    written = Etag(etag=number_text(sequence), correlation_id=message.correlation_id)
+    return Decision([record], written, [(sequence, request.state)])
 
 
 DECIDERS: Final[Deciders] = {

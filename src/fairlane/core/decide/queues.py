@@ -9,15 +9,16 @@ from fairlane.core.commands import DeleteEmptyQueue, Given
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Queue
 from fairlane.errors import FairlaneError, InvalidArgument, QueueExists
-from fairlane.journal.records import AnyRecord, QueuePaused, QueueRemoved, QueueSet, Removed
-from fairlane.model import limits
+from fairlane.journal.records import AnyRecord, QueuePaused, QueueRemoved, QueueSet, Removed, Returned
 from fairlane.model.message import canonical
-from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq, queue_name_fault
+from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq, new_queue_name_fault
 from fairlane.model.partitions import place_in
 from fairlane.model.policy import QueuePolicy
 from fairlane.verbs.queues import (
     CreateQueue,
     DeleteQueue,
+    EnsuredQueue,
+    EnsureQueue,
     MessageCount,
     PauseQueue,
     PurgeQueue,
@@ -29,30 +30,55 @@ from fairlane.verbs.verb import Done
 
 def create(ledger: Ledger, request: CreateQueue, _now_ms: int, given: Given) -> Decision[Done]:
     """Make a queue and its dead-letter queue."""
-    name = request.queue
-    if (fault := queue_name_fault(name) or request.policy.fault()) is not None:
+    fault = _name_fault(ledger, request.queue) or _dlq_fault(ledger, request.queue, given.policy or QueuePolicy())
+    if fault is not None:
         return refuse(InvalidArgument(fault))
-    if is_dlq(name):
-        return refuse(
-            InvalidArgument(f"A name that ends in {DLQ_SUFFIX} is for dead letters; it comes with its queue.")
-        )
-    if len(dlq_of(name)) > limits.QUEUE_NAME_LENGTH_MAX:
-        most = limits.QUEUE_NAME_LENGTH_MAX - len(DLQ_SUFFIX)
-        return refuse(InvalidArgument(f"A queue's name has at most {most} characters, not {len(name)}."))
+    if request.queue in ledger.queues:
+        return refuse(QueueExists(f"There is a queue {request.queue!r} already."))
+    return Decision(_created(ledger, request.queue, given), Done())
+
+
+def ensure(ledger: Ledger, request: EnsureQueue, _now_ms: int, given: Given) -> Decision[EnsuredQueue]:
+    """Make a queue and its dead-letter queue, unless it exists."""
+    if (fault := _name_fault(ledger, request.queue)) is not None:
+        return refuse(InvalidArgument(fault))
+    queue = ledger.queues.get(request.queue)
+    wanted = given.policy or QueuePolicy()
+    if queue is not None:
+        differing = [name for name in request.policy if getattr(wanted, name) != getattr(queue.policy, name)]
+        return Decision([], EnsuredQueue(is_created=False, policy=queue.policy, differing=sorted(differing)))
+    if (fault := _dlq_fault(ledger, request.queue, wanted)) is not None:
+        return refuse(InvalidArgument(fault))
+    return Decision(_created(ledger, request.queue, given), EnsuredQueue(is_created=True, policy=wanted))
+
+
+def _name_fault(ledger: Ledger, name: str) -> str | None:
+    """Return why no queue of this name can be here, or None if one can."""
+    if (fault := new_queue_name_fault(name)) is not None:
+        return fault
     if (place_in(name)[1] or 0) != ledger.partition:  # ids would tell another
         fault = "would be in the journal of a partition" if ledger.partition else "is the name of a partition"
-        return refuse(InvalidArgument(f"{name!r} {fault}; partitions are made by splitting their queue."))
-    if name in ledger.queues:
-        return refuse(QueueExists(f"There is a queue {name!r} already."))
-    sequence = ledger.next_sequence
-    dlq_policy = QueuePolicy(visibility_timeout_ms=request.policy.visibility_timeout_ms, max_attempts=0)
-    return Decision(
-        [
-            QueueSet(sequence, name, request.policy, given.by),
-            QueueSet(sequence + 1, dlq_of(name), dlq_policy, given.by),
-        ],
-        Done(),
-    )
+        return f"{name!r} {fault}; partitions are made by splitting their queue."
+    return None
+
+
+def _created(ledger: Ledger, name: str, given: Given) -> list[AnyRecord]:
+    policy, sequence = given.policy or QueuePolicy(), ledger.next_sequence
+    dlq_policy = QueuePolicy(visibility_timeout_ms=policy.visibility_timeout_ms, max_attempts=0)
+    return [QueueSet(sequence, name, policy, given.by), QueueSet(sequence + 1, dlq_of(name), dlq_policy, given.by)]
+
+
+def _dlq_fault(ledger: Ledger, name: str, policy: QueuePolicy) -> str | None:
+    """Return why a queue can't have the dead-letter queue that its policy names, or None if it can."""
+    dlq = policy.dead_letter_queue
+    if dlq is None or dlq == dlq_of(name) or ledger.partition:
+        return None
+    if is_dlq(name):
+        return f"Queue {name!r} is a dead-letter queue, and has none itself. Leave out dead_letter_queue."
+    if dlq not in ledger.queues:
+        cause = f"There is no dead-letter queue {dlq!r:.150} for {name!r:.150}."
+        return f"{cause} Create queue {dlq.removesuffix(DLQ_SUFFIX)!r:.150} first, in a cluster in the same group."
+    return None
 
 
 def update(ledger: Ledger, request: UpdateQueue, _now_ms: int, given: Given) -> Decision[Done]:
@@ -61,7 +87,7 @@ def update(ledger: Ledger, request: UpdateQueue, _now_ms: int, given: Given) -> 
     if isinstance(queue, FairlaneError):
         return refuse(queue)
     policy = given.policy if given.policy is not None else queue.policy
-    if (fault := policy.fault()) is not None:
+    if (fault := policy.fault() or _dlq_fault(ledger, queue.name, policy)) is not None:
         return refuse(InvalidArgument(fault))
     return Decision([QueueSet(ledger.next_sequence, queue.name, policy, given.by)], Done())
 
@@ -73,6 +99,11 @@ def delete(ledger: Ledger, request: DeleteQueue, _now_ms: int, given: Given) -> 
         return refuse(queue)
     if is_dlq(queue.name):
         return refuse(InvalidArgument(f"Queue {queue.name!r} goes with the queue it belongs to: delete or purge that."))
+    dlq = dlq_of(queue.name)
+    users = [other.name for other in ledger.queues.values() if other.policy.dead_letter_queue == dlq]
+    if users and users != [queue.name]:
+        cause = f"Queue {dlq!r} is the dead-letter queue of {', '.join(users)[:150]}."
+        return refuse(InvalidArgument(f"{cause} Set another dead_letter_queue there first."))
     return Decision(_removed(ledger, queue, given.by), Done())
 
 
@@ -114,20 +145,35 @@ def _set_paused(ledger: Ledger, request: PauseQueue | ResumeQueue, given: Given,
     return Decision([QueuePaused(ledger.next_sequence, queue.name, is_paused, key, given.by)], Done())
 
 
-def purge(ledger: Ledger, request: PurgeQueue, _now_ms: int, _given: Given) -> Decision[MessageCount]:
-    """Remove what is not leased. The outcome is how many messages that were."""
+def purge(ledger: Ledger, request: PurgeQueue, now_ms: int, _given: Given) -> Decision[MessageCount]:
+    """Remove what is not leased, or everything. The outcome is how many messages that were.
+
+    A leased message is returned first, so those who follow the records need to know of no other way out of a lease.
+    """
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
     numbers = [message.number for message in queue.messages.values() if not message.token]
     records: list[AnyRecord] = []
+    sequence = ledger.next_sequence
+    if request.with_leased:
+        leased = [message for message in queue.messages.values() if message.token]
+        lasting = [message.number for message in leased if message.expires_ms > now_ms]
+        over = [message.number for message in leased if message.expires_ms <= now_ms]
+        if lasting:
+            records.append(Returned(sequence, queue.name, lasting, "defer"))
+        if over:
+            records.append(Returned(sequence + len(lasting), queue.name, over, "expiry"))
+        sequence += len(leased)
+        numbers += lasting + over
     if numbers:
-        records.append(Removed(ledger.next_sequence, queue.name, numbers, "purged"))
+        records.append(Removed(sequence, queue.name, numbers, "purged"))
     return Decision(records, MessageCount(count=len(numbers)))
 
 
 DECIDERS: Final[Deciders] = {
     CreateQueue: create,
+    EnsureQueue: ensure,
     UpdateQueue: update,
     DeleteQueue: delete,
     DeleteEmptyQueue: delete_empty,

@@ -14,8 +14,9 @@ from fairlane.core.commands import Given, Unstage
 from fairlane.core.decide.enqueue import packed, refusals
 from fairlane.core.decide.room import QueueRoom
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
-from fairlane.core.ledger import Ledger, Message, Queue, SinkState
+from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.producer import forbidden
+from fairlane.core.sink_state import SinkState
 from fairlane.core.terms import collapse, resolve
 from fairlane.errors import FairlaneError, InvalidArgument, SinkNotFound, StageMismatch
 from fairlane.journal import records
@@ -179,6 +180,8 @@ def _terms_of(messages: Sequence[Message], now_ms: int) -> Terms:
     )
     if not all([message.after is None for message in messages]):  # noqa: C419 - a list is faster, and this may be long
         terms.caps = [None if message.after is None else message.after.cap for message in messages]
+        terms.max_attempts = [None if message.after is None else message.after.max_attempts for message in messages]
+        terms.visibilities_ms = [None if message.after is None else message.after.visibility_ms for message in messages]
     if not all([message.plain for message in messages]):  # noqa: C419 - see above
         terms.priorities = [int(message.priority) for message in messages]
         terms.throttles = [list(message.throttles) for message in messages]

@@ -71,13 +71,24 @@ export const queueOf = name => name.replace(/~\d+(?=(\.dlq)?$)/, "");
 // Returns the queue that a partition or a dead-letter queue belongs to.
 export const wholeOf = name => name.replace(/\.dlq$/, "").replace(/~\d+$/, "");
 
+// Returns an event with the id of its message, which holds its number and the id of the journal. Of messages from before
+// a restore only the number is known, which the server takes as well.
+function withId(event, journalId, since) {
+  const number = event.message_id;
+  if (!number || Number.parseInt(number, 16) <= since) return { ...event, id: number };
+  const variant = "89ab"[Number.parseInt(journalId[0], 16) & 3];
+  const groups = [number.slice(1, 9), number.slice(9, 13), `8${number.slice(13)}`, variant + journalId.slice(1, 4), journalId.slice(4)];
+  return { ...event, id: groups.join("-") };
+}
+
 // Returns journal events, the position after them, and where the journal begins and ends.
 export async function journal(parameters) {
   const given = Object.entries({ on_trimmed: "skip", ...parameters }).filter(([, value]) => value !== null);
   const answer = await request(`/v1/journal?${new URLSearchParams(given)}`, {});
   const lines = (await answer.text()).split("\n").filter(Boolean);
+  const journalId = answer.headers.get("x-fairlane-journal"), since = Number(answer.headers.get("x-fairlane-since"));
   return {
-    events: lines.map(line => JSON.parse(line)),
+    events: lines.map(line => withId(JSON.parse(line), journalId, since)),
     position: Number(answer.headers.get("x-fairlane-position")),
     beginning: Number(answer.headers.get("x-fairlane-beginning")),
     end: Number(answer.headers.get("x-fairlane-end")),

@@ -20,8 +20,8 @@ async function latestChanges() {
 
 export function controlsPage(app) {
   const throttles = new Table("Throttles", [
-    { title: "throttle", class: "name", text: each => each.name },
-    { title: "rate /s", class: "number", text: each => String(each.rate) },
+    { title: "throttle", class: "name", text: each => each.buckets == null ? each.name : `${each.name} (${number(each.buckets)} in use)` },
+    { title: "rate /s", class: "number", text: each => each.charges_cost ? `${each.rate} by cost` : String(each.rate) },
     { title: "burst", class: "number", text: each => String(each.burst) },
     { title: "tokens now", class: "number", text: each => number(each.tokens) },
     { title: "controls", fill: (cell, each) => {

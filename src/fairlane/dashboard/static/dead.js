@@ -25,7 +25,7 @@ function choosingPage(app) {
 function groupsOf(letters) {
   const groups = new Map();
   for (const letter of letters) {
-    const error = letter.errors.at(-1)?.[3] ?? "", reason = letter.dead?.reason ?? "";
+    const error = letter.errors.at(-1)?.error ?? "", reason = letter.dead?.reason ?? "";
     const id = JSON.stringify([reason, error]);
     const group = groups.get(id) ?? { id, reason, error, letters: [], keys: new Set() };
     group.letters.push(letter);
@@ -51,7 +51,7 @@ function lettersPage(app, name) {
     { title: "key", text: each => keyText(each.fairness_key) },
     { title: "dead since", text: each => each.dead ? instant(each.dead.at_ms) : "–" },
     { title: "attempts", class: "number", text: each => number(each.attempts) },
-    { title: "error", class: "why", text: each => each.errors.at(-1)?.[3] ?? "" },
+    { title: "error", class: "why", text: each => each.errors.at(-1)?.error ?? "" },
   ]);
   const redrive = new Redrive(app, dlq);
   const key = el("input", { id: "letter-key", autocomplete: "off", placeholder: "any", oninput: () => filter() });
@@ -69,7 +69,7 @@ function lettersPage(app, name) {
   function filter() {
     const name = key.value.trim();
     groups = groupsOf(found.filter(letter => (!name || keyPath(letter.fairness_key) === name)
-      && (!error.value || letter.errors.some(each => each[3].includes(error.value)))));
+      && (!error.value || letter.errors.some(each => each.error.includes(error.value)))));
     table.update(groups, group => group.id);
     const again = chosen && groups.find(group => group.id === chosen.id);
     chosen = null;

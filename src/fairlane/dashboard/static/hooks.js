@@ -51,7 +51,7 @@ export function hooksPage(app, watched) {
       const { messages } = await call("queue/peek", { queue: name, count: TAKEN, with_body: true });
       const lines = messages.map(each => JSON.stringify(which.value === "on_enqueue"
         ? { headers: each.headers ?? {}, payload_size: each.size }
-        : { headers: each.headers ?? {}, attempts: Math.max(1, each.attempts), error: each.errors.at(-1)?.[3] ?? "" }));
+        : { headers: each.headers ?? {}, attempts: Math.max(1, each.attempts), error: each.errors.at(-1)?.error ?? "" }));
       if (lines.length) samples.value = lines.join("\n");
       else setText(state, `${name} has no messages to load as samples.`);
     });

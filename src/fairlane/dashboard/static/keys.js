@@ -7,6 +7,9 @@ export const WINDOWS = ["10 s", "1 min", "5 min"];
 const NOISY = 1.5;
 const SENTENCES = 3, LONG_MS = 1000, MANY = 20;
 
+// The rate of a key is shown under its config key, rate:QUEUE:KEY.
+const throttleText = name => name.startsWith("rate:") ? "its rate" : `throttle ${name}`;
+
 export function why(queue, key, at) {
   if (key.messages <= (key.leased ?? 0)) return "";
   if (queue.is_paused) return "queue paused";
@@ -14,10 +17,10 @@ export function why(queue, key, at) {
   if (key.throttle) {
     const until = key.throttled_until_ms;
     return until === undefined || until === null
-      ? `throttle ${key.throttle} passes nothing`
-      : `throttle ${key.throttle}: next token ${clock(until)}`;
+      ? `${throttleText(key.throttle)} passes nothing`
+      : `${throttleText(key.throttle)}: next token ${clock(until)}`;
   }
-  if (key.held_by?.kind === "throttle") return `limited by throttle ${key.held_by.name}`;
+  if (key.held_by?.kind === "throttle") return `limited by ${throttleText(key.held_by.name)}`;
   if (key.held_by?.kind === "cap") return `at its cap of ${key.cap}`;
   if (!queue.consumers && !queue.waiters && !queue.rates.leased) return "no consumers";
   const [arrived, served] = key.windows[at];

@@ -4,7 +4,8 @@ import { call, journal, journals, wholeOf } from "./api.js";
 import { Table, el, field, instant, keyText, number, span } from "./dom.js";
 
 const SLICE = 50000, SLICES_MAX = 40, PAYLOAD_MAX = 4096, PEEKED = 50, FOUND_MAX = 100;
-const ID = /^[0-9a-f]{1,16}$/i;
+// An id holds the number of its message; the journal writes the number alone.
+const ID = /^([0-9a-f]{1,16}|[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})$/i;
 
 export function messagePage(app, queue, id) {
   const name = el("input", { id: "queue", value: queue ?? "", autocomplete: "off", placeholder: "any" });
@@ -42,7 +43,7 @@ async function look(app, place, queue, text) {
   const found = await correlated(text);
   const messages = found.events.filter(event => !queue || event.queue === queue);
   if (messages.length === 1) {
-    await show(place, messages[0].queue, messages[0].message_id);
+    await show(place, messages[0].queue, messages[0].id);
     return;
   }
   if (!messages.length) {
@@ -52,12 +53,12 @@ async function look(app, place, queue, text) {
     return;
   }
   const table = new Table(`Messages with correlation id ${text}`, [
-    { title: "id", class: "name", fill: (cell, each) => cell.replaceChildren(el("a", { href: `#/message/${encodeURIComponent(each.queue)}/${each.message_id}` }, each.message_id)) },
+    { title: "id", class: "name", fill: (cell, each) => cell.replaceChildren(el("a", { href: `#/message/${encodeURIComponent(each.queue)}/${each.id}` }, each.id)) },
     { title: "queue", text: each => each.queue },
     { title: "key", text: each => keyText(each.fairness_key ?? []) },
     { title: "enqueued", text: each => instant(each.at_ms) },
   ]);
-  table.update(messages.slice(0, FOUND_MAX), each => each.message_id);
+  table.update(messages.slice(0, FOUND_MAX), each => each.id);
   place.replaceChildren(el("section", { class: "panel" }, el("h2", {}, `${number(messages.length)} messages have this correlation id`), table.node));
 }
 
@@ -133,10 +134,14 @@ async function historyOf(id, queue) {
   return history;
 }
 
+function numberOf(id) {
+  return Number.parseInt(id.length > 16 ? id.slice(0, 8) + id.slice(9, 13) + id.slice(15, 18) : id, 16);
+}
+
 // A message's number is the sequence number of its enqueue, so its history begins there.
 async function historyIn(queue, id) {
   const events = [];
-  let after = Number.parseInt(id, 16) - 1;
+  let after = numberOf(id) - 1;
   try {
     for (let slice = 0; slice < SLICES_MAX; slice += 1) {
       const page = await journal({ queue, after, count: SLICE, message_ids: id });
@@ -172,7 +177,7 @@ function content(message) {
   ];
   const list = el("dl", { class: "facts" }, ...facts.map(([title, value]) => el("div", {}, el("dt", {}, title), el("dd", {}, String(value)))));
   const headers = Object.entries(message.headers ?? {});
-  const errors = message.errors.map(([atMs, attempt, reason, error]) => el("li", {}, `${instant(atMs)}, attempt ${attempt}, ${reason}: `, el("code", {}, error || "no error text")));
+  const errors = message.errors.map(({ at_ms, attempt, reason, error }) => el("li", {}, `${instant(at_ms)}, attempt ${attempt}, ${reason}: `, el("code", {}, error || "no error text")));
   return [el("section", { class: "panel" }, list,
     headers.length ? el("dl", { class: "headers" }, ...headers.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])) : null,
     errors.length ? el("ul", { class: "errors" }, ...errors) : null,

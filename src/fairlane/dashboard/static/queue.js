@@ -13,7 +13,7 @@ export function queuePage(app, name) {
   const pause = el("button", { id: "pause", onclick: () => togglePause() }, "Pause queue");
   const throttles = new Table("Throttles used by its messages", [
     { title: "throttle", class: "name", text: each => each.name },
-    { title: "rate /s", class: "number", text: each => String(each.rate) },
+    { title: "rate /s", class: "number", text: each => each.charges_cost ? `${each.rate} by cost` : String(each.rate) },
     { title: "burst", class: "number", text: each => String(each.burst) },
     { title: "tokens now", class: "number", text: each => number(each.tokens) },
   ]);

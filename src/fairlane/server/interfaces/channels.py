@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from fairlane.broker.frontends.aio import AsyncBroker
-from fairlane.broker.handlers.checks import check_taking
+from fairlane.broker.handlers.checks import check_handlers, check_taking
 from fairlane.broker.requests import AttachedConsumer
 from fairlane.errors import Closed, FairlaneError, InvalidArgument, QueueNotFound
 from fairlane.model.message import Delivery, Receipt
@@ -19,7 +19,7 @@ from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.outbox import FrameQueue
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.verb import Done
-from fairlane.wire.frames import Consume, Deliver, Ended, Stop
+from fairlane.wire.frames import Consume, Deliver, Ended, Stop, Widen
 
 _NOTHING = Done()
 
@@ -49,6 +49,7 @@ class Channel:
             with_state=request.with_state,
             unseen=_Unseen(self),
             room=outbox.room,
+            handlers=request.handlers,
         )
 
     def answer(self) -> None:
@@ -136,6 +137,7 @@ class Channels:
             InvalidArgument, QueueNotFound, QueueElsewhere, QueueMoving, TooManyWaiters: the channel was not opened.
         """
         check_taking(request.credit, 0, request.visibility_ms, request.owner)
+        check_handlers(request.handlers)
         broker, served = await self._server.gateway.served(request.queue)
         if served != request.queue:
             request = msgspec.structs.replace(request, queue=served)
@@ -172,6 +174,14 @@ class Channels:
         if channel.consumer.ending is None:  # else its broker has let it go, and its leases stay
             await channel.broker.detach(channel.consumer)
         return _NOTHING
+
+    def widen(self, request: Widen) -> None:
+        """Change how many handlers a consumer has. Raises InvalidArgument if no channel has this number."""
+        check_handlers(request.handlers)
+        channel = self._open.get(request.channel)
+        if channel is None:
+            raise InvalidArgument(f"Channel {request.channel} is not open.")
+        channel.broker.widen(channel.consumer, request.handlers)
 
     def end_all(self) -> None:
         """End all channels, because the server shuts down."""

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
-from fairlane.errors import FairlaneError, InvalidArgument, RequestTooLarge, UnavailableError
+from fairlane.errors import FairlaneError, InvalidArgument, RequestTooLarge, TooMuchUnread, UnavailableError
 from fairlane.gateway.caller import ANYBODY, Caller
-from fairlane.gateway.context import CallContext, check_correlation_id
+from fairlane.gateway.context import CallContext
+from fairlane.model.trace import trace_of
+from fairlane.server.access_log import OK
 from fairlane.server.addresses import block_of
 from fairlane.server.dispatch import decoded
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
+from fairlane.server.interfaces.correlation import FAULT, REPLACED, CallCorrelation
 from fairlane.server.interfaces.counting import JSON_FROM_BYTES, MSGPACK_FROM_BYTES, check_json, check_msgpack
 from fairlane.server.limits import CallLimits
-from fairlane.verbs.errors import body_of
-from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
+from fairlane.verbs.errors import ErrorBody, body_of, error_of
+from fairlane.verbs.messages import EnqueueResults, Results
+from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer, RefusedItem
 from fairlane.wire.headers import FOLLOWS, FORWARDED
-from fairlane.wire.trace import trace_of
 
 T = TypeVar("T")
 JSON: Final = "application/json"
@@ -33,6 +36,7 @@ _KINDS: Final = {
     "application/x-msgpack": MSGPACK,
     "application/vnd.msgpack": MSGPACK,
 }
+_EMPTY: Final = {JSON: b"{}", MSGPACK: b"\x80"}
 _NO_SNIFFING: Final = (b"x-content-type-options", b"nosniff")
 """Browsers must not take an answer for another content type than it says."""
 _DISCARDED_BYTES: Final = 64 * 1024
@@ -59,6 +63,9 @@ class Gone(Exception):
     """The caller has disconnected."""
 
 
+_error_in: Final = attrgetter("error")
+
+
 class Exchange:
     """A request that is being answered."""
 
@@ -69,8 +76,7 @@ class Exchange:
         self.headers = headers_of(scope)
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self._receive = receive
-        self._send = send
+        self._receive, self._send = receive, send
         self._limits = limits
         self._new_room = new_room
         self._is_read = False
@@ -80,21 +86,24 @@ class Exchange:
         """The content type of the request, in lower case and without parameters."""
         self._kind = JSON
         self.is_begun = False
+        self._refused_items: list[ErrorBody] = []
         self.caller = ANYBODY
         """The caller, once it is authenticated."""
-        self.correlation_id = secrets.token_hex(16)
-        """Names the request in the answer and in logs: the caller's name for it, or a random one."""
-
-    def check_correlation_id(self) -> None:
-        """Take the correlation id that the caller gives. Raises InvalidArgument if it is malformed."""
-        self.correlation_id = check_correlation_id(self.headers[b"x-correlation-id"], "X-Correlation-Id")
+        self.verb = ""
+        """The verb that is asked for, once it is known."""
+        self.asked: object = None
+        """The request, once it is read."""
+        self.status = OK
+        """What came of it, for the access log: that it was answered, or the code of the error."""
+        self.correlation = CallCorrelation(self.headers.get(b"x-correlation-id"))
+        """Names the request in the answer and in logs."""
 
     def context(self) -> CallContext:
         """Return the context of the call. Only a correlation id that the caller gave is put on its messages."""
         headers = self.headers
         traceparent = headers.get(b"traceparent")
         return CallContext(
-            self.correlation_id if b"x-correlation-id" in headers else None,
+            self.correlation.id if self.correlation.is_given else None,
             None if traceparent is None else trace_of(traceparent, headers.get(b"tracestate")),
             FOLLOWS in headers,
             FORWARDED in headers,
@@ -139,7 +148,7 @@ class Exchange:
             InvalidArgument, RequestTooLarge: it is malformed or too large.
             Gone: the caller has disconnected.
         """
-        given = self.content_type
+        self.verb, given = name, self.content_type
         kind = _KINDS.get(given or "")
         data = await self.body(is_json=kind is JSON)
         if kind is None:
@@ -147,13 +156,13 @@ class Exchange:
                 raise InvalidArgument(f"Content-Type must be {JSON} or {MSGPACK}, not {given!r:.100}.")
             kind = JSON
         self._kind = kind
-        if kind is JSON:
-            if len(data) > JSON_FROM_BYTES:
-                check_json(data)
-            return decoded(_decoder(kind, shape), data or b"{}", name)
-        if len(data) > MSGPACK_FROM_BYTES:
+        if kind is JSON and len(data) > JSON_FROM_BYTES:
+            check_json(data)
+        elif kind is MSGPACK and len(data) > MSGPACK_FROM_BYTES:
             check_msgpack(name, data)
-        return decoded(_decoder(kind, shape), data or b"\x80", name)
+        request = decoded(_decoder(kind, shape), data or _EMPTY[kind], name)
+        self.asked = request
+        return request
 
     async def body(self, *, is_json: bool = False) -> bytes:
         """Return the body of the request as it is.
@@ -206,6 +215,23 @@ class Exchange:
         body = _json.encode(answer) if kind is JSON else _msgpack.encode(answer)
         await self.answer_bytes(body, kind, status=status, headers=headers)
 
+    async def answer_items(self, answer: EnqueueResults | Results) -> None:
+        """Answer with a result for each item, under the status that all of them share, or else 207.
+
+        Raises:
+            FairlaneError: all items were refused with the same status. ``refuse`` adds the result for each.
+        """
+        refused: list[ErrorBody] = list(filter(None, map(_error_in, answer.results)))
+        if not refused:
+            await self.answer(answer)
+            return
+        statuses = {HTTP_STATUS.get(error.code, 500) for error in refused}
+        if len(refused) < len(answer.results) or len(statuses) > 1:
+            await self.answer(answer, status=207)
+            return
+        self._refused_items = refused
+        raise error_of(refused[0])
+
     async def answer_bytes(
         self, body: bytes, kind: str, *, status: int = 200, headers: dict[str, str] | None = None
     ) -> None:
@@ -242,8 +268,10 @@ class Exchange:
         pairs = [
             (b"content-type", kind.encode()),
             _NO_SNIFFING,
-            (b"x-correlation-id", self.correlation_id.encode("latin-1")),
+            (b"x-correlation-id", self.correlation.id.encode("latin-1")),
         ]
+        if self.correlation.is_replaced:
+            pairs.append((REPLACED.encode(), FAULT.encode()))
         if headers is not None:
             pairs += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
@@ -265,8 +293,12 @@ class Exchange:
             headers["www-authenticate"] = "Bearer"
         if not self._is_read and (error.code == "request_too_large" or self._is_large()):
             headers["connection"] = "close"  # the rest of the body is not worth reading
-        answer = ErrorAnswer(error=body_of(error))
-        await self.answer(answer, status=status or HTTP_STATUS.get(error.code, 500), headers=headers)
+        answer = ErrorAnswer(error=body_of(error), results=[RefusedItem(item) for item in self._refused_items])
+        self._refused_items = []
+        try:
+            await self.answer(answer, status=status or HTTP_STATUS.get(error.code, 500), headers=headers)
+        except TooMuchUnread as unread:  # only a long list of results is large enough for that
+            await self.refuse(unread)
 
 
 def _too_large(limits: CallLimits, most: int) -> RequestTooLarge:

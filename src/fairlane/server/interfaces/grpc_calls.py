@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 from urllib.parse import unquote
 
@@ -14,9 +15,12 @@ import msgspec
 from fairlane.broker.waiting.room import ALWAYS_BYTES, Room
 from fairlane.errors import FairlaneError, QueueElsewhere, Unauthenticated
 from fairlane.gateway.caller import ANYBODY, Caller
-from fairlane.gateway.context import CallContext, check_correlation_id
+from fairlane.gateway.context import CallContext
+from fairlane.model.trace import TRACEPARENT, TRACESTATE, trace_of
+from fairlane.server.access_log import DISCONNECTED, OK
 from fairlane.server.addresses import block_of
 from fairlane.server.context import ServerContext
+from fairlane.server.interfaces.correlation import FAULT, HEADER, REPLACED, CallCorrelation, echoed
 from fairlane.server.interfaces.grpc_messages import write_error
 from fairlane.server.interfaces.grpc_reads import Context, MessageReads
 from fairlane.server.interfaces.grpc_shapes import Read, Write, parsed
@@ -25,13 +29,11 @@ from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
 from fairlane.wire.errors import grpc_status
 from fairlane.wire.grpc import types_pb2
-from fairlane.wire.trace import TRACEPARENT, TRACESTATE, trace_of
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 Pairs: TypeAlias = tuple[tuple[str, str | bytes], ...]
-CORRELATION: Final = "x-correlation-id"
 _CAUSE_LENGTH_MAX: Final = 1_000
 _STATUSES: Final = {status.value[0]: status for status in grpc.StatusCode}
 
@@ -55,24 +57,27 @@ class Call:
         self._context = context
         self._name = name
         self._metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-        self.correlation_id = secrets.token_hex(16)
+        self.correlation = CallCorrelation(self._metadata.get(HEADER))
         self.known = ANYBODY
         """The caller, once it is authenticated."""
+        self.asked: object = None
+        """The request, once it is read."""
+        self._begun_s = perf_counter()
+
+    def part(self, name: str) -> Call:
+        """Return a request that is part of the call, as a call of its own for the access log."""
+        part = Call(self._server, self._context, name)
+        part.known = self.known
+        return part
 
     @property
     def _address(self) -> str:
         return _address_of(self._context.peer())
 
-    def read_correlation_id(self) -> None:
-        """Adopt the correlation id that the caller sent, if any. Raises InvalidArgument if it is malformed."""
-        given = self._metadata.get(CORRELATION)
-        if given is not None:
-            self.correlation_id = check_correlation_id(given, CORRELATION)
-
     def context(self) -> CallContext:
         """Return the context of the call: correlation id and trace."""
         trace = trace_of(self._metadata.get(TRACEPARENT), self._metadata.get(TRACESTATE))
-        return CallContext(self.correlation_id if CORRELATION in self._metadata else None, trace)
+        return CallContext(self.correlation.id if self.correlation.is_given else None, trace)
 
     def caller(self) -> Caller:
         """Return the caller. Web pages cannot speak gRPC, so without authentication there is no origin to check.
@@ -110,13 +115,30 @@ class Call:
 
     def trailing(self) -> Pairs:
         """Return the metadata that ends every call."""
-        return ((CORRELATION, self.correlation_id),)
+        own = (HEADER, self.correlation.id)
+        return (own, (REPLACED, FAULT)) if self.correlation.is_replaced else (own,)
+
+    def log(self, status: str = OK) -> None:
+        """Add the call to the access log, if there is one."""
+        access = self._server.access
+        if access is not None:
+            access.note(
+                "grpc",
+                self._name,
+                self._begun_s,
+                caller=self.known,
+                address=self._address,
+                request=self.asked,
+                status=status,
+                correlation_id=self.correlation.id,
+            )
 
     async def refuse(self, error: FairlaneError) -> NoReturn:
         """End the call with an error."""
+        self.log(error.code)
         self._server.tally.errors[error.code] += 1
         self._server.refusals.note(
-            self._name, error, caller=self.known, address=self._address, correlation_id=self.correlation_id
+            self._name, error, caller=self.known, address=self._address, correlation_id=self.correlation.id
         )
         body = body_of(error)
         if isinstance(error, QueueElsewhere):
@@ -157,26 +179,33 @@ async def answer(
     if len(data) > ALWAYS_BYTES:
         room = await call.room_for(data)
         context.add_done_callback(cast("Any", lambda _: room.clear()))
+    call.log()
     return data
 
 
 async def _answered(server: ServerContext, method: Method, reads: MessageReads, call: Call) -> msgspec.Struct:
     try:
-        call.read_correlation_id()
         caller = call.known = call.caller()
         call.admit(caller)
         server.check_before_reading(VERBS[method.verb], caller)
         data = await call.message(reads, caller)
-        request = method.read(method.verb, parsed(method.request, data, method.verb))
-        server.limits.check_wait(request)
+        request = server.limits.shortened(method.read(method.verb, parsed(method.request, data, method.verb)))
+        call.asked = request
         if isinstance(request, Lease) and request.wait_ms:
             with server.waiters.counted(call.holder(caller)):
-                return await server.call(request, caller, call.context())
-        return await server.call(request, caller, call.context())
+                answered = await server.call(request, caller, call.context())
+        else:
+            answered = await server.call(request, caller, call.context())
     except FairlaneError as error:
         await call.refuse(error)
     except Exception as error:  # noqa: BLE001 - every call gets an answer
         await call.refuse(server.refusal(method.verb, error))
+    except asyncio.CancelledError:
+        call.log(DISCONNECTED)
+        raise
+    else:
+        call.correlation.id = echoed(request, answered) or call.correlation.id
+        return answered
 
 
 def _encoded(method: Method, answered: msgspec.Struct) -> bytes:
@@ -195,9 +224,6 @@ async def hand_over(
     """
     call = Call(server, context, method.verb)
     leased = cast("LeasedMessages", await _answered(server, method, reads, call))
-    deliveries = leased.deliveries
-    if len(deliveries) == 1:
-        call.correlation_id = deliveries[0].correlation_id
     context.set_trailing_metadata(call.trailing())
     try:
         data = _encoded(method, leased)
@@ -207,6 +233,7 @@ async def hand_over(
         finally:
             if room is not None:
                 room.clear()
+        call.log()
     except BaseException:
         server.give_back(call.known, leased)  # the client did not receive them
         raise

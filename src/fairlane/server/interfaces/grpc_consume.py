@@ -16,9 +16,11 @@ import grpc
 from fairlane.broker.waiting.room import Room
 from fairlane.errors import FairlaneError, InvalidArgument, Unauthenticated
 from fairlane.model.message import Delivery
+from fairlane.server.access_log import DISCONNECTED
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import Answer
 from fairlane.server.interfaces.channels import Channels, going_down
+from fairlane.server.interfaces.correlation import echoed
 from fairlane.server.interfaces.grpc_calls import Call
 from fairlane.server.interfaces.grpc_messages import receipts_of, write_deliveries, write_error, write_results
 from fairlane.server.interfaces.grpc_reads import Context, MessageReads
@@ -27,7 +29,7 @@ from fairlane.server.interfaces.outbox import BYTES_MAX, FRAMES_MAX, Frame, Fram
 from fairlane.verbs.errors import body_of, error_of
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.messages import Results
-from fairlane.wire.frames import CONSUME, Consume, Deliver, Ended, Refused, Stop
+from fairlane.wire.frames import CONSUME, Consume, Deliver, Ended, Refused, Stop, Widen
 from fairlane.wire.grpc import broker_pb2
 from fairlane.wire.protobuf import said
 
@@ -42,7 +44,6 @@ async def consume(server: ServerContext, reads: MessageReads, context: Context) 
     """Serve one consumer from its first message to its end."""
     call = Call(server, context, CONSUME)
     try:
-        call.read_correlation_id()
         with server.subscription(None):  # its channel is counted
             await _Consuming(server, call, context).run(reads)
     except FairlaneError as error:
@@ -51,6 +52,10 @@ async def consume(server: ServerContext, reads: MessageReads, context: Context) 
         raise
     except Exception as error:  # noqa: BLE001 - every call gets an answer
         await call.refuse(server.refusal(CONSUME, error))
+    except asyncio.CancelledError:
+        call.log(DISCONNECTED)
+        raise
+    call.log()
     context.set_trailing_metadata(call.trailing())
 
 
@@ -170,6 +175,7 @@ class _Consuming:
         self._server.check_open()
         self._caller.check("consume", request.queue)
         self._queue = request.queue
+        self._call.asked = request
         await self._channels.open(_CHANNEL, request)
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -213,6 +219,9 @@ class _Consuming:
             if message.WhichOneof("request") == "stop":
                 await self._stop(message.stop)
                 return
+            if message.WhichOneof("request") == "widen":
+                self._channels.widen(Widen(channel=_CHANNEL, handlers=message.widen.handlers))
+                continue
             task = asyncio.create_task(self._answer(message))
             self._calls.add(task)
             task.add_done_callback(self._done)
@@ -236,16 +245,19 @@ class _Consuming:
     # ------------------------------------------------------------------------------------------------------- answering
 
     async def _answer(self, message: ConsumeRequest) -> None:
+        part = self._call.part(message.WhichOneof("request") or CONSUME)
         try:
-            results = await self._run(message)
+            results = await self._run(message, part)
         except Exception as error:  # noqa: BLE001 - every request gets an answer
             refusal = error if isinstance(error, FairlaneError) else self._server.refusal(CONSUME, error)
             self._server.tally.errors[refusal.code] += 1
+            part.log(refusal.code)
             self._outbox.put(Refused(message.number, body_of(refusal)))
         else:
+            part.log()
             self._outbox.put((1, message.number, results))
 
-    async def _run(self, message: ConsumeRequest) -> Answer:
+    async def _run(self, message: ConsumeRequest, part: Call) -> Answer:
         name = message.WhichOneof("request")
         if name is None:
             raise InvalidArgument("The message is empty; expected one of ack, nack, extend or stop.")
@@ -254,4 +266,7 @@ class _Consuming:
         self._call.admit(self._caller)
         items = getattr(message, name)
         fields = said(items) | {"queue": self._queue, "receipts": receipts_of(items)}
-        return await self._server.call(shaped(name, fields), self._caller, self._call.context())
+        request = part.asked = shaped(name, fields)
+        results = await self._server.call(request, self._caller, self._call.context())
+        part.correlation.id = echoed(request, results) or part.correlation.id
+        return results

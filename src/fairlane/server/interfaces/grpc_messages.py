@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from fairlane.errors import InvalidArgument
+from fairlane.model.bounds import excess
 from fairlane.model.claims import Claimed
+from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.server.interfaces.grpc_shapes import shaped
 from fairlane.verbs.errors import ErrorBody
 from fairlane.verbs.leases import Ack, LeasedMessages
-from fairlane.verbs.messages import Enqueue, EnqueueResults, Results
+from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Enqueue, EnqueueResults, Results
 from fairlane.verbs.verb import Request
 from fairlane.wire.protobuf import said, write
 
@@ -23,10 +26,20 @@ from fairlane.wire.protobuf import said, write
 
 def read_enqueue(_name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see above
     """Return the request of an enqueue."""
-    messages = news(message.messages)
-    if message.HasField("wait_ms"):
-        return Enqueue(queue=message.queue, messages=messages, wait_ms=message.wait_ms)
-    return Enqueue(queue=message.queue, messages=messages)
+    return Enqueue(
+        queue=message.queue,
+        messages=news(message.messages),
+        wait_ms=message.wait_ms if message.HasField("wait_ms") else ENQUEUE_WAIT_MS,
+        producer=message.producer if message.HasField("producer") else None,
+        numbers=_numbers(message.numbers) if message.numbers else (),
+    )
+
+
+def _numbers(runs: Iterable[Any]) -> tuple[int, ...]:
+    """Return the number of each message, from runs of numbers that follow each other."""
+    if sum(run.count for run in runs) > BATCH_MAX:
+        raise InvalidArgument(excess("numbers", "BATCH_MAX"))
+    return tuple(number for run in runs for number in range(run.first, run.first + run.count))
 
 
 def read_stage(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see above
@@ -54,6 +67,8 @@ def _new(message: Any) -> NewMessage:  # noqa: ANN401 - see above
         deadline_ms=message.deadline_ms if has("deadline_ms") else None,
         dedup_id=message.dedup_id if has("dedup_id") else None,
         correlation_id=message.correlation_id if has("correlation_id") else None,
+        max_attempts=message.max_attempts if has("max_attempts") else None,
+        visibility_timeout_ms=message.visibility_timeout_ms if has("visibility_timeout_ms") else None,
     )
 
 
@@ -84,7 +99,10 @@ def write_enqueued(answer: EnqueueResults, message: Any) -> None:  # noqa: ANN40
     add = message.results.add
     for result in answer.results:
         if result.id is not None:
-            add().id = result.id
+            part = add()
+            part.id = result.id
+            if result.correlation_id is not None:
+                part.correlation_id = result.correlation_id
         elif result.error is not None:
             write_error(result.error, add().error)
 
@@ -96,6 +114,10 @@ def write_results(answer: Results, message: Any) -> None:  # noqa: ANN401 - see 
         part = add()
         if result.expires_ms is not None:
             part.expires_ms = result.expires_ms
+        if result.became is not None:
+            part.became = result.became
+        if result.correlation_id is not None:
+            part.correlation_id = result.correlation_id
         if result.error is not None:
             write_error(result.error, part.error)
 
@@ -143,10 +165,9 @@ def _write_delivery(delivery: Delivery, part: Any) -> None:  # noqa: ANN401 - se
         part.headers.update(delivery.headers)
     if delivery.failures:
         part.failures = delivery.failures
-    if delivery.state is not None:
-        part.state = delivery.state
-    if delivery.state_etag is not None:
-        part.state_etag = delivery.state_etag
+    for name in ("state", "state_etag", "deadline_ms", "time_left_ms"):
+        if (value := getattr(delivery, name)) is not None:
+            setattr(part, name, value)
     for error in delivery.errors:
         write(error, part.errors.add())
     if delivery.dead is not None:

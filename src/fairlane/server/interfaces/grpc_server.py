@@ -55,7 +55,9 @@ _READS: Final[Mapping[str, Read]] = {
     "stage": messages.read_stage,
     "ack": messages.read_ack,
     "forward": messages.read_forward,
-    "update_queue": shapes.read_update,
+    "create_queue": shapes.read_policy,
+    "ensure_queue": shapes.read_policy,
+    "update_queue": shapes.read_policy,
     "set_config": shapes.read_config,
 }
 _WRITES: Final[Mapping[str, Write]] = {

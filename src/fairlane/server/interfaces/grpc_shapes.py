@@ -71,15 +71,17 @@ def read(name: str, message: Message) -> Request[Any]:
     return shaped(name, said(message))
 
 
-def read_update(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see parsed
-    """Return the changes to a policy; a field to reset gets its default."""
+def read_policy(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see parsed
+    """Return a request with the fields of a policy; a field to reset gets its default."""
+    fields = said(message)
+    fields.pop("reset", None)
     changes = said(message.policy)
     default = QueuePolicy()
     for field in message.reset:
         if field not in QueuePolicy.__struct_fields__:
             raise InvalidArgument(f"Unknown policy field {field!r:.100} in `reset`.")
         changes[field] = getattr(default, field)
-    return shaped(name, {"queue": message.queue, "policy": changes})
+    return shaped(name, fields | {"policy": changes})
 
 
 def read_config(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see parsed

@@ -6,8 +6,10 @@ and what monitoring needs: health, metrics and a description of the API.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from time import perf_counter
 from typing import Any, Final, cast
 
 import msgspec
@@ -15,16 +17,18 @@ import msgspec
 from fairlane.errors import FairlaneError, QueueElsewhere, RouteNotFound, TooMuchUnread
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.leases import leased_unless
+from fairlane.server.access_log import DISCONNECTED
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces import raw_payload, subscription
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
+from fairlane.server.interfaces.correlation import echoed
 from fairlane.server.interfaces.exchange import RAW, Exchange, Gone
 from fairlane.server.interfaces.relay import may_relay, relay
-from fairlane.server.interfaces.stream import serve_stream
+from fairlane.server.interfaces.stream_handshake import serve_stream
 from fairlane.server.live import feed
 from fairlane.server.routes import journal, pages, reports
 from fairlane.verbs.leases import Lease, LeasedMessages
-from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.messages import Enqueue, EnqueueResults, Results
 from fairlane.verbs.table import PATHS
 from fairlane.verbs.verb import Verb
 
@@ -38,9 +42,13 @@ async def _call(verb: Verb, server: ServerContext, exchange: Exchange, caller: C
         server.check_before_reading(verb, caller)
     request = await exchange.request(verb.request, verb.name)
     if getattr(request, "wait_ms", 0) > server.limits.wait_ms_max:
-        server.limits.check_wait(request)
+        request = server.limits.shortened(request)
     answer = await server.call(request, caller, exchange.context())
-    await exchange.answer(answer, headers=_NO_STORE if verb.is_secret else None)
+    exchange.correlation.id = echoed(request, answer) or exchange.correlation.id
+    if isinstance(answer, (EnqueueResults, Results)):
+        await exchange.answer_items(answer)
+    else:
+        await exchange.answer(answer, headers=_NO_STORE if verb.is_secret else None)
 
 
 async def _enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
@@ -57,8 +65,8 @@ async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exch
     request = await exchange.request(Lease, Lease.verb.name)
     if fixed:  # by the alias under which it is called
         request = msgspec.structs.replace(request, **fixed)
-    if request.wait_ms:
-        server.limits.check_wait(request)
+    if request.wait_ms > server.limits.wait_ms_max:
+        request = server.limits.shortened(request)
     if is_raw := exchange.wants_raw:
         raw_payload.check_lease(request)
     if request.wait_ms:
@@ -66,7 +74,7 @@ async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exch
     else:
         leased = cast("LeasedMessages", await server.call(request, caller, exchange.context()))
     if len(leased.deliveries) == 1:
-        exchange.correlation_id = leased.deliveries[0].correlation_id
+        exchange.correlation.id = leased.deliveries[0].correlation_id
     try:
         await (raw_payload.answer(exchange, leased) if is_raw else exchange.answer(leased))
     except TooMuchUnread:
@@ -128,25 +136,45 @@ class HttpInterface:
             return
         if scope["type"] != "http":
             return
+        begun_s = perf_counter()
         exchange = Exchange(scope, receive, send, self._server.limits, self._server.room)
         try:
             await self._route(exchange)
         except Gone:
-            return
+            exchange.status = DISCONNECTED
         except QueueElsewhere as error:
             await self._pass_on(exchange, error)
         except FairlaneError as error:
             await self._refuse(exchange, error)
         except Exception as error:  # noqa: BLE001 - every request gets an answer
             await self._refuse(exchange, self._server.refusal(exchange.path, error))
+        except asyncio.CancelledError:
+            exchange.status = DISCONNECTED
+            raise
+        finally:
+            if self._server.access is not None:
+                self._log(exchange, begun_s)
+
+    def _log(self, exchange: Exchange, begun_s: float) -> None:
+        """Add a call to the access log, unless it is for a public page, which health checks ask for all the time."""
+        if self._server.access is None or (exchange.method == "GET" and exchange.path in pages.PUBLIC):
+            return
+        self._server.access.note(
+            "http",
+            exchange.verb or f"{exchange.method} {exchange.path}",
+            begun_s,
+            caller=exchange.caller,
+            address=address_of(exchange.scope),
+            request=exchange.asked,
+            status=exchange.status,
+            correlation_id=exchange.correlation.id,
+        )
 
     def _route(self, exchange: Exchange) -> Awaitable[None]:
         server, path = self._server, exchange.path
         public = pages.PUBLIC.get(path) if exchange.method == "GET" else None
         if public is not None:
             return public(server, exchange)
-        if b"x-correlation-id" in exchange.headers:
-            exchange.check_correlation_id()
         caller = exchange.caller = server.caller(exchange.headers, exchange.scope)
         if server.rates is not None:
             server.admit(caller, address_of(exchange.scope))
@@ -165,20 +193,21 @@ class HttpInterface:
         try:
             await relay(self._server, exchange, error.at)
         except Gone:
-            return
+            exchange.status = DISCONNECTED
         except FairlaneError as fault:
             await self._refuse(exchange, fault)
 
     async def _refuse(
         self, exchange: Exchange, error: FairlaneError, *, status: int | None = None, **more: str
     ) -> None:
+        exchange.status = error.code
         self._server.tally.errors[error.code] += 1
         self._server.refusals.note(
             f"{exchange.method} {exchange.path:.200}",
             error,
             caller=exchange.caller,
             address=address_of(exchange.scope),
-            correlation_id=exchange.correlation_id,
+            correlation_id=exchange.correlation.id,
         )
         if exchange.is_begun:
             return

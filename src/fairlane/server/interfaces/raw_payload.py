@@ -18,8 +18,8 @@ from fairlane.model.message import Delivery, NewMessage
 from fairlane.model.spelling import did_you_mean
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import decoded
+from fairlane.server.interfaces.correlation import echoed
 from fairlane.server.interfaces.exchange import JSON, MSGPACK, RAW, Exchange
-from fairlane.verbs.errors import error_of
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue, EnqueueResults
 
@@ -39,18 +39,18 @@ async def enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> 
     Raises:
         FairlaneError: the message, and so the request, is refused.
     """
+    exchange.verb = Enqueue.verb.name
     fields = _fields(exchange.query_string)
     if "queue" not in fields:
         raise InvalidArgument("Missing parameter queue, as in /v1/queue/enqueue?queue=orders.")
     caller.check("produce", fields["queue"])  # before the body is read
     queue, wait_ms = fields.pop("queue"), _converted(fields.pop("wait_ms", 0), int)
     message = _converted(fields | {"payload": await exchange.body()}, NewMessage)
-    request = Enqueue(queue=queue, messages=[message], wait_ms=wait_ms)
-    server.limits.check_wait(request)
+    request = server.limits.shortened(Enqueue(queue=queue, messages=[message], wait_ms=wait_ms))
+    exchange.asked = request
     answer = cast("EnqueueResults", await server.call(request, caller, exchange.context()))
-    if (error := answer.results[0].error) is not None:
-        raise error_of(error)
-    await exchange.answer(answer)
+    exchange.correlation.id = echoed(request, answer) or exchange.correlation.id
+    await exchange.answer_items(answer)
 
 
 def _converted(given: Any, kind: type[T]) -> T:  # noqa: ANN401 - texts, for the most part

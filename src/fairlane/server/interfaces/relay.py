@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from fairlane.server.context import ServerContext
+from fairlane.server.interfaces.correlation import HEADER
 from fairlane.server.interfaces.exchange import Exchange
 from fairlane.server.interfaces.subscription import first_of
 
-_PASSED_THERE: Final = ("authorization", "accept", "x-correlation-id", "traceparent", "tracestate")
+_PASSED_THERE: Final = ("authorization", "accept", "traceparent", "tracestate")
 _PASSED_BACK: Final = "x-fairlane-"
 
 
@@ -22,7 +23,7 @@ def headers_for_node(exchange: Exchange) -> dict[str, str]:
     """Return the headers that another node needs to answer in the caller's place."""
     given = {name: exchange.headers.get(name.encode()) for name in _PASSED_THERE}
     passed = {name: value for name, value in given.items() if value is not None}
-    return {"accept": "*/*", "x-correlation-id": exchange.correlation_id, **passed}
+    return {"accept": "*/*", HEADER: exchange.correlation.id, **passed}
 
 
 async def relay(server: ServerContext, exchange: Exchange, address: str) -> None:

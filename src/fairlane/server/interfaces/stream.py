@@ -16,19 +16,23 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
+from time import perf_counter
 from typing import Any, Final
 
 import msgspec
 
 from fairlane.broker.waiting.room import Room
-from fairlane.errors import FairlaneError, InvalidArgument, RouteNotFound, TooManyWaiters, Unauthenticated
-from fairlane.gateway.caller import ANYBODY, Caller
+from fairlane.errors import FairlaneError, RouteNotFound, TooManyWaiters, Unauthenticated
+from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
+from fairlane.model.trace import trace_of
+from fairlane.server.access_log import OK, AccessLog
 from fairlane.server.addresses import block_of
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import SHAPES, decoded
 from fairlane.server.interfaces.asgi import DIRECT_SOCKET, AsgiSocket, DirectSocket, Receive, Scope, Send, address_of
 from fairlane.server.interfaces.channels import Channels
+from fairlane.server.interfaces.correlation import echoed
 from fairlane.server.interfaces.counting import MSGPACK_FROM_BYTES, check_msgpack
 from fairlane.server.interfaces.exchange import headers_of
 from fairlane.server.interfaces.outbox import Frame, Outbox, payload_bytes
@@ -36,13 +40,10 @@ from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Done, Request, Shape
-from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
-from fairlane.wire.frames import CONSUME, SUBPROTOCOL, Call, Consume, Refused, Stop, Withdraw, calls_of, is_many
+from fairlane.wire.frames import CONSUME, Call, Consume, Refused, Stop, Widen, Withdraw, calls_of, is_many
 from fairlane.wire.headers import FOLLOWS, FORWARDED
-from fairlane.wire.trace import trace_of
 
-PATH: Final = "/v1/stream"
-_UNSUPPORTED, _MALFORMED, _POLICY, _RESTART = 1003, 1007, 1008, 1012
+_UNSUPPORTED, _MALFORMED, POLICY, _RESTART = 1003, 1007, 1008, 1012
 _REASON_BYTES_MAX: Final = 120
 _RETRY_AFTER_MS: Final = 1_000
 _LOOKS: Final = frozenset(name for name, verb in VERBS.items() if verb.is_look)
@@ -53,46 +54,13 @@ _VERBS: Final = {**VERBS, CONSUME: Lease.verb}
 _DECODERS: Final = {name: msgspec.msgpack.Decoder(shape).decode for name, shape in SHAPES.items()}
 
 
-async def serve_stream(server: ServerContext, scope: Scope, receive: Receive, send: Send) -> None:
-    """Serve one WebSocket from its handshake to its end."""
-    await receive()  # websocket.connect
-    try:
-        if scope["path"] != PATH:
-            raise RouteNotFound(f"The stream is at {PATH}, not at {scope['path']!r:.150}.")
-        caller = server.caller(headers_of(scope), scope)
-        if SUBPROTOCOL not in scope["subprotocols"]:
-            raise InvalidArgument(f"The stream needs the subprotocol {SUBPROTOCOL!r}.")
-    except FairlaneError as error:
-        what = f"WebSocket {scope['path']:.200}"
-        server.tally.errors[error.code] += 1
-        server.refusals.note(what, error, caller=ANYBODY, address=address_of(scope))
-        await _refuse(error, scope, send)
-        return
-    await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
-    server.tally.streams += 1
-    try:
-        await _Connection(server, caller, scope, receive, send).run()
-    finally:
-        server.tally.streams -= 1
-
-
-async def _refuse(error: FairlaneError, scope: Scope, send: Send) -> None:
-    if "websocket.http.response" not in scope.get("extensions", {}):
-        await send({"type": "websocket.close", "code": _POLICY, "reason": error.code})
-        return
-    headers = [(b"content-type", b"application/json")]
-    await send({"type": "websocket.http.response.start", "status": HTTP_STATUS[error.code], "headers": headers})
-    body = msgspec.json.encode(ErrorAnswer(error=body_of(error)))
-    await send({"type": "websocket.http.response.body", "body": body})
-
-
 async def _close(send: Send, code: int, reason: str) -> None:
     short = reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
     await send({"type": "websocket.close", "code": code, "reason": short})
 
 
-class _Connection:
-    """One connection."""
+class StreamConnection:
+    """One connection of the stream, from its acceptance to its end."""
 
     def __init__(self, server: ServerContext, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         self.server = server
@@ -148,7 +116,7 @@ class _Connection:
 
     async def _watch_key(self) -> None:
         await self.server.api_keys.ended(self._caller)
-        await _close(self._send, _POLICY, "The API key has been revoked or has expired.")
+        await _close(self._send, POLICY, "The API key has been revoked or has expired.")
 
     async def _let_go(self) -> None:
         self.server.lessees.discard(self)
@@ -210,7 +178,7 @@ class _Connection:
         except (msgspec.DecodeError, RecursionError) as error:
             return _MALFORMED, f"Malformed frame: {error}."
         except Unauthenticated as error:
-            return _POLICY, error.cause
+            return POLICY, error.cause
         if not self._outbox.sends_many and is_many(data):
             self._outbox.sends_many = True
         self._pending.extend(calls)
@@ -235,7 +203,7 @@ class _Connection:
         name = call.verb
         reply = _Reply(self, call.number, name)
         try:
-            request = self._request_of(call)
+            request = reply.request = self._request_of(call)
             if name in _LOOKS:
                 self._looks += 1
                 reply.is_look = True
@@ -271,16 +239,18 @@ class _Connection:
 
     def _ask_connection(self, request: Shape, reply: _Reply) -> None:
         """Answer a call about the connection itself: its channels, and its waiting leases."""
+        if isinstance(request, (Consume, Stop)):
+            self._start(self._change_channel(request, reply))
+            return
         if isinstance(request, Withdraw):
             self._withdraw(request.call)
-            self.answered(reply, (1, reply.number, Done()))
-        elif isinstance(request, (Consume, Stop)):
-            self._start(self._change_channel(request, reply))
+        elif isinstance(request, Widen):
+            self._channels.widen(request)
+        self.answered(reply, (1, reply.number, Done()))
 
     def _withdraw(self, number: int) -> None:
         """End a lease that still waits. An engine that has leased for it finds its reply done, and takes back."""
-        reply = self._waiting.get(number)
-        if reply is None:
+        if (reply := self._waiting.get(number)) is None:
             return
         if reply.task is not None:
             reply.task.cancel()
@@ -319,12 +289,12 @@ class _Connection:
         except Exception as error:  # noqa: BLE001 - every call gets an answer
             self.refused(reply, self.server.refusal(CONSUME, error))
         else:
-            self._end(reply)
+            self._end(reply, None)
 
     def answered(self, reply: _Reply, frame: Frame) -> None:
         """Send the answer to a call."""
         self._outbox.put(frame)
-        self._end(reply)
+        self._end(reply, frame)
 
     def refused(self, reply: _Reply, error: FairlaneError) -> None:
         """Refuse a call."""
@@ -346,8 +316,10 @@ class _Connection:
             self.server.give_back(self._caller, result)
         self.refused(reply, self.server.limits.too_much_unread())
 
-    def _end(self, reply: _Reply) -> None:
+    def _end(self, reply: _Reply, frame: Frame | None) -> None:
         reply.is_done = True
+        if self.server.access is not None:
+            reply.log(self.server.access, frame, self._caller, self._address)
         self._calls -= 1
         if reply.waits:
             self._waits -= 1
@@ -369,12 +341,14 @@ class _Connection:
 class _Reply:
     """Sends the answer to a call to the client, unless it is gone."""
 
-    __slots__ = ("_connection", "_verb", "is_done", "is_look", "number", "task", "waits")
+    __slots__ = ("_begun_s", "_connection", "is_done", "is_look", "number", "request", "task", "verb", "waits")
 
-    def __init__(self, connection: _Connection, number: int, verb: str) -> None:
+    def __init__(self, connection: StreamConnection, number: int, verb: str) -> None:
         self._connection = connection
-        self._verb = verb
+        self.verb = verb
         self.number = number
+        self.request: Shape | None = None
+        self._begun_s = perf_counter()
         self.is_done = False
         self.is_look = False
         self.task: asyncio.Task[None] | None = None
@@ -395,4 +369,18 @@ class _Reply:
             self._connection.answered(self, (1, self.number, result))
 
     def set_exception(self, exception: BaseException, /) -> None:
-        self._connection.refused(self, self._connection.server.refusal(self._verb, exception))
+        self._connection.refused(self, self._connection.server.refusal(self.verb, exception))
+
+    def log(self, access: AccessLog, frame: Frame | None, caller: Caller, address: str | None) -> None:
+        """Add the call to the access log, with the frame that answered it."""
+        answer = frame[2] if isinstance(frame, tuple) else None
+        access.note(
+            "stream",
+            self.verb,
+            self._begun_s,
+            caller=caller,
+            address=address,
+            request=self.request,
+            status=frame.error.code if isinstance(frame, Refused) else OK,
+            correlation_id=echoed(self.request, answer),
+        )

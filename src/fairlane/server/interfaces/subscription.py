@@ -44,6 +44,7 @@ async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange
         visibility_ms=request.visibility_ms,
         owner=request.owner,
         with_state=request.with_state,
+        handlers=request.credit if request.handlers is None else request.handlers,
         room=room,
     )
     with server.subscription(exchange.holder):

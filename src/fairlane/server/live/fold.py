@@ -20,10 +20,7 @@ from fairlane.journal.records import (
     Terms,
 )
 from fairlane.model.message import Key
-from fairlane.model.names import dlq_of
 from fairlane.server.live.windows import KeyWindows
-
-_FAILURES: Final = frozenset(("failure", "expiry", "release"))
 
 Lookup: TypeAlias = Callable[[str, Sequence[int]], tuple[list[Key], list[int]]]
 """Returns fairness keys and costs of a queue's messages by number, of those that still exist."""
@@ -94,16 +91,16 @@ def _acked(fold: LiveFold, record: Acked) -> None:
 
 
 def _returned(fold: LiveFold, record: Returned) -> None:
-    if record.reason in _FAILURES:
+    if record.reason == "failure":
         fold.of(record.queue).failed += len(record.numbers)
 
 
 def _dead(fold: LiveFold, record: Dead) -> None:
     counts, count = fold.of(record.queue), len(record.numbers)
     counts.dead += count
-    if record.ended in _FAILURES:
+    if record.ended == "failure":
         counts.failed += count
-    fold.of(dlq_of(record.queue)).enqueued += count
+    fold.of(record.dlq).enqueued += count
 
 
 def _removed(fold: LiveFold, record: Removed) -> None:

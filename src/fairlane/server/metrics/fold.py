@@ -30,7 +30,6 @@ from fairlane.journal.records import (
 )
 from fairlane.model.histogram import Histogram
 from fairlane.model.message import Key
-from fairlane.model.names import dlq_of
 from fairlane.server.metrics.families import OTHERS
 
 KEYS_MAX: Final = 20_000
@@ -179,7 +178,7 @@ def _returned(fold: MetricsFold, record: Returned, _now_ms: int) -> None:
 
 def _dead(fold: MetricsFold, record: Dead, _now_ms: int) -> None:
     fold.of(record.queue).events["dead", record.reason] += len(record.numbers)
-    fold.of(dlq_of(record.queue)).enqueued += len(record.numbers)
+    fold.of(record.dlq).enqueued += len(record.numbers)
 
 
 def _removed(fold: MetricsFold, record: Removed, _now_ms: int) -> None:

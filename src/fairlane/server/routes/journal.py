@@ -121,6 +121,7 @@ class _Reading:
         """Return the first slice. Events that are added from now on are not part of the answer."""
         slice_ = await self._slice(self.after)
         self.until = min(self.until, slice_.end)
+        self.wanted = self.wanted.in_journal(slice_.journal_id, slice_.since)
         return slice_
 
     async def following(self, slice_: JournalSlice) -> JournalSlice:

@@ -21,13 +21,13 @@ from fairlane import __version__
 from fairlane.errors import FairlaneError
 from fairlane.gateway.context import CallContext
 from fairlane.model.message import Delivery, NewMessage
+from fairlane.model.trace import TraceContext, trace_in
 from fairlane.server.dispatch import Answer
 from fairlane.server.metrics.families import Exemplar
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.leases import Ack, Extend, Forward, LeasedMessages, Nack
 from fairlane.verbs.messages import Enqueue, EnqueueResults, Results
 from fairlane.verbs.verb import Shape
-from fairlane.wire.trace import TraceContext, trace_in
 
 try:
     from opentelemetry.context import Context

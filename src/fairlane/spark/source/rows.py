@@ -43,6 +43,8 @@ _COLUMNS: Final[Mapping[str, tuple[str, Callable[[T.DataType], bool]]]] = {
     "due_ms": ("a whole number", _is_whole),
     "deadline_ms": ("a whole number", _is_whole),
     "correlation_id": ("string", _is_text),
+    "max_attempts": ("a whole number", _is_whole),
+    "visibility_timeout_ms": ("a whole number", _is_whole),
 }
 """The columns of a message: fields of ``NewMessage``, and ``due_ms`` as an instant.
 

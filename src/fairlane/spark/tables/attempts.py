@@ -19,9 +19,9 @@ Columns besides those of the terms (``fairness_key`` to ``deadline_ms``) and of 
     delayed_ms, backoff_ms, throttled_ms, capped_ms, paused_ms, turn_ms: the wait up to the hand-out, by reason.
     service_ms: how long it was leased.
     end_ms, ended_by, end_reason, error: what ended the attempt: instant, kind and reason of the event, and the text of
-        the error if it failed.
-    failure: how it failed, whether that made it a dead letter or not: failure, expired, released and so on.
-    is_failed: whether it was a failed attempt.
+        the error if it failed or was lost.
+    failure: how it failed or was lost, whether that made it a dead letter or not: failure, expiry or release.
+    is_failed: whether it failed; a lease that expired or was released is an attempt, but not a failed one.
     cost_true: the cost told at ack.
     last_sequence: the last event of the attempt.
     is_begun_new, is_leased_new, is_end_new: whether the events of its beginning, its hand-out and its end are new; see
@@ -165,7 +165,9 @@ def _measured(spans: DataFrame, reached: Reached) -> DataFrame:
     leased, end, terms, origin = F.col("leased"), F.col("end"), F.col("terms"), F.col("origin")
     ended_by = F.col("ended_by")
     is_lease_over = leased.isNotNull() & F.col("end_ms").isNotNull()
-    fails = (ended_by == "returned") & (F.col("end_reason") != "defer") | (ended_by == "dead") & end.ended.isNotNull()
+    failure = F.when(ended_by == "dead", end.ended).when(
+        (ended_by == "returned") & (F.col("end_reason") != "defer"), F.col("end_reason")
+    )
     frame = spans.select(
         *MESSAGE,
         "queue",
@@ -184,9 +186,9 @@ def _measured(spans: DataFrame, reached: Reached) -> DataFrame:
         "end_ms",
         "ended_by",
         "end_reason",
-        F.when(fails, end.error).alias("error"),
-        fails.eqNullSafe(other=True).alias("is_failed"),
-        F.when(fails, F.coalesce(end.ended, end.reason)).alias("failure"),
+        F.when(failure.isNotNull(), end.error).alias("error"),
+        failure.eqNullSafe("failure").alias("is_failed"),
+        failure.alias("failure"),
         F.when(ended_by == "acked", end.cost).alias("cost_true"),
         "last_sequence",
         key_text(terms.fairness_key).alias("key"),

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from fairlane.spark.tables.attempts import MESSAGE
 from fairlane.spark.tables.schemas import MESSAGES
-from fairlane.spark.tables.table import day_of, id_of, shaped, whole_queue
+from fairlane.spark.tables.table import day_of, id_of, shaped, uuid_of, whole_queue
 
 _LATEST = (
     *("queue", "is_dlq", "fairness_key", "key", "top_key", "weight", "priority", "throttles", "deadline_ms"),
@@ -75,7 +75,7 @@ def _told(gathered: DataFrame, newest_day: date) -> DataFrame:
         (is_done.isNull() | ~is_done).alias("is_open"),
     )
     day = F.when(F.col("is_open"), F.lit(newest_day)).otherwise(day_of("done_ms"))
-    own_id = F.coalesce("correlation_id", "message_id")
+    own_id = F.coalesce("correlation_id", uuid_of("message_id", "journal_id"), "message_id")
     return frame.where(F.col("is_open") | F.col("is_end_new")).withColumns({"day": day, "correlation_id": own_id})
 
 

@@ -126,13 +126,23 @@ def key_text(path: Expression | str) -> Expression:
 
 
 def number_of(message_id: Expression | str) -> Expression:
-    """Return a message id as a number. Ids differ in their last digits, so as text they are slow to sort."""
+    """Return what the column ``message_id`` says as a number. Texts that differ in the last digits sort slowly."""
     return F.conv(message_id, 16, 10).cast("long")
 
 
 def id_of(message: Expression | str) -> Expression:
-    """Return the id of a message of which ``number_of`` gave the number."""
+    """Return what the column ``message_id`` says of a message of which ``number_of`` gave the number."""
     return F.lower(F.lpad(F.hex(message), 16, "0"))
+
+
+def uuid_of(message_id: str, journal_id: str) -> Expression:
+    """Return the id of a message as callers know it, from these two columns; see ``fairlane.model.ids``."""
+    variant = F.translate(F.substring(journal_id, 1, 1), "0123456789abcdef", "89ab" * 4)
+    number, journal = F.col(message_id), F.col(journal_id)
+    return F.concat(
+        *(number.substr(2, 8), F.lit("-"), number.substr(10, 4), F.lit("-8"), number.substr(14, 3), F.lit("-")),
+        *(variant, journal.substr(2, 3), F.lit("-"), journal.substr(5, 12)),
+    )
 
 
 def day_of(at_ms: Expression | str) -> Expression:

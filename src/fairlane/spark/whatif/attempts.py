@@ -126,8 +126,11 @@ class Leases:
 
 
 def removals(rows: MessageRows, parts: Parts) -> Ints:
-    """Return the rows of parts that were purged, cancelled or dropped. Deadlines need no row: the replay has them."""
-    is_taken = rows.has_reason(["purged", "cancelled", "dropped"])
+    """Return the rows of parts that were purged, cancelled, dropped or acked late.
+
+    Deadlines need no row: the replay has them.
+    """
+    is_taken = rows.has_reason(["purged", "cancelled", "dropped", "late"])
     return np.flatnonzero((rows.code == REMOVAL) & ~parts.unknown & is_taken)
 
 

@@ -81,11 +81,15 @@ _MAKERS: dict[str, Callable[[int, str, list[Row]], AnyRecord]] = {
         at, queue, _numbers(rows), *_batch(rows), [0] * len(rows), _terms(rows)
     ),
     "leased": _leased,
-    "acked": lambda at, queue, rows: records.Acked(at, queue, _numbers(rows), [row["cost"] for row in rows]),
+    "acked": lambda at, queue, rows: records.Acked(
+        at, queue, _numbers(rows), [row["cost"] for row in rows], is_late=rows[0]["reason"] == "late"
+    ),
     "returned": lambda at, queue, rows: records.Returned(
         at, queue, _numbers(rows), rows[0]["reason"], [row["due_ms"] or 0 for row in rows]
     ),
-    "dead": lambda at, queue, rows: records.Dead(at, queue, _numbers(rows), rows[0]["reason"], rows[0]["ended"]),
+    "dead": lambda at, queue, rows: records.Dead(
+        at, queue, _numbers(rows), rows[0]["reason"], rows[0]["ended"], target=rows[0]["target"]
+    ),
     "removed": lambda at, queue, rows: records.Removed(at, queue, _numbers(rows), rows[0]["reason"]),
     "redriven": lambda at, queue, rows: records.Redriven(at, queue, _numbers(rows), rows[0]["target"], _terms(rows)),
     "queue_set": lambda at, queue, rows: records.QueueSet(at, queue, _policy(rows)),

@@ -19,7 +19,8 @@ from fairlane.core.apply.messages import rows_of
 from fairlane.core.ledger import Row
 from fairlane.journal import records as journal
 from fairlane.journal.records import AnyRecord, OfMessages
-from fairlane.model.names import dlq_of, id_of
+from fairlane.model.ids import number_text
+from fairlane.model.names import dlq_of
 from fairlane.spark.whatif.files import chosen, groups, journal_files, read_events, survey
 from fairlane.spark.whatif.messages import ReplayedMessage
 from fairlane.spark.whatif.queues import ReplayedQueue, ReplayedQueues
@@ -161,9 +162,10 @@ class _Reproducer:
         queue.schedule.offer_new(new, at_ms)
 
     def acked(self, queue: ReplayedQueue, record: journal.Acked, at_ms: int) -> None:
-        """End leases for good."""
+        """End leases for good, or take out messages that wait since their leases were lost."""
         known = self._known(record)
-        queue.schedule.release(known, at_ms)
+        if not record.is_late:
+            queue.schedule.release(known, at_ms)
         if record.costs is not None:
             costs = dict(zip(record.numbers, record.costs, strict=True))
             queue.schedule.settle(known, [costs[message.number] for message in known])
@@ -188,7 +190,7 @@ class _Reproducer:
             queue.schedule.release(known, at_ms)
         else:
             queue.schedule.cancel(known, at_ms)
-        dlq = self._queues.get(dlq_of(record.queue))
+        dlq = self._queues.get(record.dlq)
         self._rejoin(record, known, at_ms)
         for message in known:
             message.reschedule()
@@ -257,7 +259,7 @@ class _Reproducer:
             self.hand_outs += 1
             self.messages += len(numbers)
             if numbers != record.numbers:
-                journalled, replayed = [id_of(n) for n in record.numbers], [id_of(n) for n in numbers]
+                journalled, replayed = [number_text(n) for n in record.numbers], [number_text(n) for n in numbers]
                 self.differences.append(
                     Difference(sequence=record.sequence, queue=record.queue, journalled=journalled, replayed=replayed)
                 )

@@ -37,6 +37,9 @@ class MessageRows:
         self.number = numbers[self._order]
         kind = ints(pc.index_in(table["kind"], pa.array(list(_CODES))), NEVER)[self._order]
         self.code: Ints = np.array([*_CODES.values(), START], dtype=np.int64)[kind]  # -1 is the last: any other kind
+        self.code[(self.code == ACK) & self.has_reason(["late"])] = (
+            REMOVAL  # an ack after the lease was lost takes out a waiting message
+        )
         places = ints(pc.index_in(table["queue"], pa.array(queues, pa.string())), NEVER)
         targets = ints(pc.index_in(table["target"], pa.array(queues, pa.string())), NEVER)
         is_redrive = flags(pc.equal(table["kind"], "redriven"))

@@ -20,7 +20,10 @@ from fairlane.spark.whatif.load import Load
 from fairlane.verbs.config import SetConfig
 
 ORIGINAL = "original"
-REPLAYED = ("weights", "caps", "quantum", "strict_priority")
+REPLAYED = (
+    *("weights", "caps", "key_cap", "key_rate", "key_burst", "in_flight_max", "key_floor"),
+    *("quantum", "strict_priority"),
+)
 """The fields of a queue policy that can be tried on a journal."""
 _FIELDS = QueuePolicy.__struct_fields__
 _WHY_NOT = {

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Final
 
+from fairlane.core.config_patterns import THROTTLE_SETTINGS
 from fairlane.errors import CandidateInvalid
 from fairlane.model.partitions import queue_of
 from fairlane.model.policy import QueuePolicy
@@ -26,9 +27,10 @@ def sweep(
     """Return a candidate in all combinations of what sweeps say: each is a setting and its values.
 
     Such as ``weight:acme=1,2,5``, ``cap:acme=10,none``, ``rate:api=5,10``, ``burst:api=20``, ``quantum=1,4``,
-    ``strict_priority=true,false`` or ``pause:acme=true,false``; or a load, such as ``consumers=2,8``, ``consumers=x2``,
-    ``arrivals=x2``, ``arrivals:acme=x3`` or ``service=x0.7``. The value ``none`` sets nothing, where something may be
-    unset, and ``same`` leaves it as it was. Raises CandidateInvalid if one can't be understood, or they are too many.
+    ``key_cap=5,none``, ``key_rate=10,20``, ``strict_priority=true,false`` or ``pause:acme=true,false``; or a load, such
+    as ``consumers=2,8``, ``consumers=x2``, ``arrivals=x2``, ``arrivals:acme=x3`` or ``service=x0.7``. The value
+    ``none`` sets nothing, where something may be unset, and ``same`` leaves it as it was. Raises CandidateInvalid if
+    one can't be understood, or they are too many.
     """
     axes = [_axis(text, queues) for text in sweeps]
     total = 1
@@ -84,22 +86,26 @@ def setting_of(setting: str, value: str, queues: Sequence[str]) -> Scenario:
     told = None if value == "none" else value
     if kind in ("weight", "cap") and subject:
         return Scenario(name=name, config={f"{kind}:{queue_of(queue)}:{subject}": told for queue in queues})
-    if kind in ("rate", "burst") and subject:
+    if kind in THROTTLE_SETTINGS and subject:
         return Scenario(name=name, config={f"throttle:{subject}:{kind}": told})
     if kind == "pause" and subject:
         return Scenario(name=name, paused={queue: {subject: _truth(name, value)} for queue in queues})
     if setting == "quantum":
         return Scenario(name=name, fields={queue: {"quantum": _whole(name, value)} for queue in queues})
+    if setting in _TENANT_FIELDS:
+        return Scenario(name=name, fields={queue: {setting: _number(name, told)} for queue in queues})
     if setting == "strict_priority":
         return Scenario(name=name, fields={queue: {"strict_priority": _truth(name, value)} for queue in queues})
     if setting == "consumers" or kind in ("arrivals", "service"):
         return Scenario(name=name, load=dict.fromkeys(queues, _load(name, kind, subject, value)))
-    known = "weight:KEY, cap:KEY, rate:THROTTLE, burst:THROTTLE, quantum, strict_priority and pause:KEY"
+    known = "weight:KEY, cap:KEY, rate:THROTTLE, burst:THROTTLE, charge:THROTTLE, key_cap, key_rate, key_burst, "
+    known += "in_flight_max, key_floor, quantum, strict_priority and pause:KEY"
     loads = "consumers, arrivals, arrivals:KEY, service and service:KEY"
     raise CandidateInvalid(f"Unknown setting {setting!r:.100}. Settings: {known}. Loads: {loads}.")
 
 
-_SOME = {"quantum": "1", "consumers": "1", "arrivals": "x1", "service": "x1"}
+_TENANT_FIELDS = ("key_cap", "key_rate", "key_burst", "in_flight_max", "key_floor")
+_SOME = {"quantum": "1", **dict.fromkeys(_TENANT_FIELDS, "1"), "consumers": "1", "arrivals": "x1", "service": "x1"}
 
 
 def _load(name: str, kind: str, key: str, value: str) -> Load:
@@ -119,6 +125,13 @@ def _times(name: str, value: str) -> float:
     if match is None or not FACTOR_MIN <= (factor := float(match[1])) <= FACTOR_MAX:
         raise CandidateInvalid(f"{name}: the value must be x and a factor, {FACTOR_MIN} to {FACTOR_MAX}, as in x1.5.")
     return factor
+
+
+def _number(name: str, value: str | None) -> float | None:
+    try:
+        return None if value is None else int(value) if value.isdecimal() else float(value)
+    except ValueError:
+        raise CandidateInvalid(f"{name}: the value must be a number.") from None
 
 
 def _truth(name: str, value: str) -> bool:

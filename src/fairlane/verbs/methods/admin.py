@@ -19,7 +19,7 @@ from fairlane.model.views import (
 )
 from fairlane.verbs import cluster, config, dead_letters, journal, keys, queues
 from fairlane.verbs.methods.base import Verbs
-from fairlane.verbs.methods.conversions import fields_of, policy_of, throttle_values
+from fairlane.verbs.methods.conversions import fields_of, given_fields, throttle_values
 
 _EVERYTHING = DeadLetterFilter()
 
@@ -47,7 +47,25 @@ class AdminVerbs(Verbs):
         Raises:
             QueueExists, InvalidArgument, HookInvalid: it was not created.
         """
-        self.call(queues.CreateQueue(queue=queue, policy=policy_of(policy), group=group), by=by)
+        self.call(queues.CreateQueue(queue=queue, policy=given_fields(policy), group=group), by=by)
+
+    def ensure_queue(
+        self,
+        queue: str,
+        policy: QueuePolicy | Mapping[str, object] | None = None,
+        *,
+        group: str | None = None,
+        by: str | None = None,
+    ) -> queues.EnsuredQueue:
+        """Create a queue if it does not exist. A queue that exists keeps its policy, so operators' changes last.
+
+        The answer has the queue's policy, whether it was created, and which of the given fields differ from it. Safe to
+        call at every start, from many processes at once.
+
+        Raises:
+            InvalidArgument, HookInvalid: a field is not valid, and nothing was created.
+        """
+        return self.call(queues.EnsureQueue(queue=queue, policy=given_fields(policy), group=group), by=by)
 
     def update_queue(self, queue: str, policy: QueuePolicy | Mapping[str, object], *, by: str | None = None) -> None:
         """Change the policy of a queue while it is in use: as a whole, or only the fields of a mapping.
@@ -81,13 +99,15 @@ class AdminVerbs(Verbs):
         """
         self.call(queues.ResumeQueue(queue=queue, key=key), by=by)
 
-    def purge(self, queue: str) -> int:
-        """Delete all messages of a queue that are not leased. Returns how many.
+    def purge(self, queue: str, *, with_leased: bool = False) -> int:
+        """Delete all messages of a queue, leased ones only if requested. Returns how many.
+
+        The holder of a deleted message learns of it when it settles the message: with ``message_not_found``.
 
         Raises:
             QueueNotFound: the queue does not exist.
         """
-        answer = self.call(queues.PurgeQueue(queue=queue))
+        answer = self.call(queues.PurgeQueue(queue=queue, with_leased=with_leased))
         return answer.count
 
     def queues(self) -> list[QueueView]:
@@ -125,8 +145,9 @@ class AdminVerbs(Verbs):
     ) -> None:
         """Set a config value, or with None remove it. It takes effect at once on everything that waits.
 
-        ``throttle:NAME:rate`` and ``throttle:NAME:burst`` set throttles; ``weight:QUEUE:KEY`` and ``cap:QUEUE:KEY`` set
-        weights and caps of fairness keys. Hooks read those under ``queue:QUEUE:`` and ``public:``.
+        ``throttle:NAME:rate`` and ``throttle:NAME:burst`` set throttles; ``weight:QUEUE:KEY``, ``cap:QUEUE:KEY``,
+        ``rate:QUEUE:KEY`` and ``burst:QUEUE:KEY`` set weights, caps and rates of fairness keys. ``NAME`` and ``KEY``
+        may end with a star. Hooks read those under ``queue:QUEUE:`` and ``public:``.
 
         Args:
             key: the config key.
@@ -158,20 +179,28 @@ class AdminVerbs(Verbs):
         request = config.SetConfig(values=dict(values), owner=owner, reason=reason, expire_after_ms=expire_after_ms)
         self.call(request, by=by)
 
-    def set_throttle(self, name: str, *, rate: float | None, burst: float | None = None, by: str | None = None) -> None:
+    def set_throttle(
+        self,
+        name: str,
+        *,
+        rate: float | None,
+        burst: float | None = None,
+        charge: config.Charge = "message",
+        by: str | None = None,
+    ) -> None:
         """Set a throttle in one commit: tokens per second, and the most it saves up. Without a rate it is removed.
 
-        A new throttle begins full. Without a burst it saves up one second's worth, at least 1.
+        A new throttle begins full. Without a burst it saves up one second's worth, at least 1. With the charge ``cost``
+        a message takes as many tokens as it costs, and not one.
 
         Raises:
             InvalidArgument: nothing was changed.
         """
-        self.call(config.SetConfig(values=throttle_values(name, rate, burst)), by=by)
+        self.call(config.SetConfig(values=throttle_values(name, rate, burst, charge)), by=by)
 
     def get_config(self, key: str) -> str | None:
         """Return a config value, or None if it is not set."""
-        values = self.list_config(key)
-        return values.get(key)
+        return (self.call(config.GetConfig(key=key))).value
 
     def list_config(self, prefix: str = "") -> dict[str, str]:
         """Return the config values whose config keys begin with a prefix."""
@@ -184,7 +213,7 @@ class AdminVerbs(Verbs):
         return answer.temporary
 
     def throttles(self) -> list[ThrottleView]:
-        """Return all throttles that have a rate, with their current tokens."""
+        """Return all throttles that have a rate, with their current tokens, and all patterns that have one."""
         answer = self.call(config.ListThrottles())
         return answer.throttles
 
@@ -226,9 +255,10 @@ class AdminVerbs(Verbs):
         count: int | None = None,
         rate: float | None = None,
         is_dry_run: bool = False,
+        target: str | None = None,
         by: str | None = None,
     ) -> RedriveView:
-        """Start moving dead letters back to their queue, as if they were enqueued. ``redrive_view`` shows the progress.
+        """Start moving dead letters, as if they were enqueued. ``redrive_view`` shows the progress.
 
         Args:
             dlq: the dead-letter queue.
@@ -236,12 +266,15 @@ class AdminVerbs(Verbs):
             count: the most messages to move.
             rate: messages per second, at most.
             is_dry_run: only count them.
+            target: the queue to move them to; each to the queue it came from by default.
             by: who asks, for the journal.
 
         Raises:
             QueueNotFound, NotADlq, InvalidArgument: it was not started.
         """
-        request = dead_letters.Redrive(queue=dlq, wanted=wanted, count=count, rate=rate, is_dry_run=is_dry_run)
+        request = dead_letters.Redrive(
+            queue=dlq, wanted=wanted, count=count, rate=rate, is_dry_run=is_dry_run, target=target
+        )
         return self.call(request, by=by)
 
     def redrive_view(self, redrive_id: str) -> RedriveView:

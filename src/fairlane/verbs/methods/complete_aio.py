@@ -7,9 +7,10 @@ from typing import TypeVar
 from fairlane.verbs.methods.admin_aio import AsyncAdminVerbs
 from fairlane.verbs.methods.batches_aio import AsyncBatchVerbs
 from fairlane.verbs.methods.messages_aio import AsyncMessageVerbs
+from fairlane.verbs.methods.templates_aio import AsyncTemplateVerbs
 
 M = TypeVar("M")
 
 
-class AsyncAllVerbs(AsyncMessageVerbs[M], AsyncBatchVerbs, AsyncAdminVerbs):
+class AsyncAllVerbs(AsyncMessageVerbs[M], AsyncBatchVerbs, AsyncAdminVerbs, AsyncTemplateVerbs):
     """Every verb as a method: what brokers and clients have in common. The parameter is what ``lease`` returns."""

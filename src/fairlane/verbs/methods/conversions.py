@@ -8,8 +8,9 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from fairlane.errors import FairlaneError, InvalidArgument
-from fairlane.model.message import MessageTerms, NewMessage, Receipt
+from fairlane.model.message import Became, MessageTerms, NewMessage, Receipt
 from fairlane.model.policy import QueuePolicy, policy_from
+from fairlane.verbs.config import BY_MESSAGE
 from fairlane.verbs.errors import error_of
 from fairlane.verbs.messages import EnqueueResult, Result
 
@@ -87,6 +88,11 @@ def ends_of(results: Sequence[Result]) -> list[int | FairlaneError]:
     return [result.expires_ms if result.expires_ms is not None else _error(result) for result in results]
 
 
+def fates_of(results: Sequence[Result]) -> list[Became | FairlaneError]:
+    """Return what became of each returned message, or an error."""
+    return [result.became if result.became is not None else _error(result) for result in results]
+
+
 def _error(result: EnqueueResult | Result) -> FairlaneError:
     if result.error is None:
         return InvalidArgument("The server answered with neither a result nor an error.")
@@ -130,16 +136,21 @@ def messages_of(messages: Sequence[NewMessage]) -> list[NewMessage]:
     return messages if isinstance(messages, list) else list(messages)
 
 
-def policy_of(policy: QueuePolicy | Mapping[str, object] | None) -> QueuePolicy:
-    """Return a complete policy.
+def given_fields(policy: QueuePolicy | Mapping[str, object] | None) -> dict[str, Any]:
+    """Return the fields of a new policy that are given: those of a mapping, or those of a policy without its defaults.
 
     Raises:
-        InvalidArgument: it is not valid.
+        InvalidArgument: a field is not valid.
     """
+    fields = fields_of(policy)
     try:
-        return policy_from(fields_of(policy))
+        complete = policy_from(fields)
     except (TypeError, ValueError) as error:
         raise InvalidArgument(str(error)) from error
+    if not isinstance(policy, QueuePolicy):
+        return fields
+    default = QueuePolicy()
+    return {name: value for name, value in fields.items() if getattr(complete, name) != getattr(default, name)}
 
 
 def fields_of(policy: QueuePolicy | Mapping[str, object] | None) -> dict[str, Any]:
@@ -155,7 +166,7 @@ def fields_of(policy: QueuePolicy | Mapping[str, object] | None) -> dict[str, An
     return dict(policy or {})
 
 
-def throttle_values(name: str, rate: float | None, burst: float | None) -> dict[str, str | None]:
+def throttle_values(name: str, rate: float | None, burst: float | None, charge: str) -> dict[str, str | None]:
     """Return the config values that set a throttle, or without a rate remove it.
 
     Raises:
@@ -165,5 +176,6 @@ def throttle_values(name: str, rate: float | None, burst: float | None) -> dict[
         raise InvalidArgument(f"The name of a throttle is a text, not {type(name).__name__}.")
     return {
         f"throttle:{name}:burst": None if burst is None or rate is None else repr(burst),
+        f"throttle:{name}:charge": None if charge == BY_MESSAGE or rate is None else charge,
         f"throttle:{name}:rate": None if rate is None else repr(rate),
     }

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar, Unpack
 
 from fairlane.errors import FairlaneError
-from fairlane.model.message import Delivery, MessageTerms, MessageView, NewMessage, Receipt
+from fairlane.model.message import Became, Delivery, MessageTerms, MessageView, NewMessage, Receipt
 from fairlane.model.views import DeadLetterFilter, Explained
 from fairlane.verbs.leases import Ack, Extend, Forward, Lease, Nack, NackIntent, SetState
 from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Cancel, Enqueue, Explain, GetMessage, GetState, Peek
@@ -17,6 +17,7 @@ from fairlane.verbs.methods.conversions import (
     LeasedMessage,
     ends_of,
     errors_of,
+    fates_of,
     held,
     ids_of,
     message_of,
@@ -88,12 +89,15 @@ class AsyncMessageVerbs(AsyncVerbs, Generic[M]):
         visibility_ms: int | None = None,
         owner: str | None = None,
         with_state: bool = False,
+        handlers: int | None = None,
     ) -> list[M]:
         """Lease up to ``count`` messages in fair order, waiting up to ``wait_ms`` for the first.
 
         Returns as soon as a message is available, and an empty list if none became available in time. The answer ends
         once it has ``answer_bytes_max`` of payload, which its last message may exceed. The leases are durable.
-        Consumers that wait are served in the order in which they came. A cancelled call loses nothing: its leases are
+        Consumers that wait are served in the order in which they came. With ``handlers``, the number that you can start
+        at once, no more than that are leased while messages with a deadline or a throttle, or of a key with a cap, may
+        go. A cancelled call loses nothing: its leases are
         returned to the queue.
 
         Raises:
@@ -106,6 +110,7 @@ class AsyncMessageVerbs(AsyncVerbs, Generic[M]):
             visibility_ms=visibility_ms,
             owner=owner,
             with_state=with_state,
+            handlers=handlers,
         )
         answer = await self.call(request)
         return self._delivered(answer.deliveries)
@@ -119,8 +124,9 @@ class AsyncMessageVerbs(AsyncVerbs, Generic[M]):
     ) -> list[str]:
         """Acknowledge a leased message, with its actual cost if it is known. The broker deletes it with its state.
 
-        With ``forward``, messages by queue are enqueued in the same commit: everything happens or nothing. Returns
-        their ids, in order.
+        With ``forward``, messages by queue are enqueued in the same commit: everything happens or nothing. They inherit
+        the correlation id, fairness key and trace of the acknowledged message unless they have their own. Returns their
+        ids, in order.
 
         Raises:
             MessageNotFound, LeaseMismatch: it was not acknowledged, and nothing was enqueued.
@@ -152,8 +158,10 @@ class AsyncMessageVerbs(AsyncVerbs, Generic[M]):
 
     async def nack(
         self, message: Held, *, error: str = "", intent: NackIntent = "failure", delay_ms: int | None = None
-    ) -> None:
+    ) -> Became:
         """Return a leased message to its queue, because it failed or to defer it, or with ``dead`` to the dead letters.
+
+        Returns what became of it: ``waiting``, ``delayed``, ``dead``, or ``expired`` if its deadline has passed.
 
         A failed message waits for the hook's or the policy's backoff unless a delay is given, and becomes a dead letter
         after ``max_attempts`` failures. Deferring does not count as a failure. Either way the message goes to the end
@@ -165,7 +173,7 @@ class AsyncMessageVerbs(AsyncVerbs, Generic[M]):
         queue, receipt = held(message)
         request = Nack(queue=queue, receipts=[receipt], intent=intent, error=error, delay_ms=delay_ms)
         answer = await self.call(request)
-        only(errors_of(answer.results))
+        return only(fates_of(answer.results))
 
     async def nack_many(
         self,
@@ -175,15 +183,15 @@ class AsyncMessageVerbs(AsyncVerbs, Generic[M]):
         error: str = "",
         intent: NackIntent = "failure",
         delay_ms: int | None = None,
-    ) -> list[FairlaneError | None]:
-        """Return leased messages to their queue; see ``nack``. Returns None or an error for each.
+    ) -> list[Became | FairlaneError]:
+        """Return leased messages to their queue; see ``nack``. Returns what became of each, or an error.
 
         Raises:
             QueueNotFound, InvalidArgument: no message was returned.
         """
         request = Nack(queue=queue, receipts=receipts_of(leased), intent=intent, error=error, delay_ms=delay_ms)
         answer = await self.call(request)
-        return errors_of(answer.results)
+        return fates_of(answer.results)
 
     async def extend(self, message: Held, *, visibility_ms: int | None = None) -> int:
         """Renew a lease, by default for the queue's visibility timeout. Returns when it ends.

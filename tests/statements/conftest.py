@@ -1,0 +1,7 @@
+"""Fixtures of the statements."""
+
+from __future__ import annotations
+
+from tests.unit.cli.conftest import shell
+
+__all__ = ["shell"]
