@@ -155,6 +155,12 @@ def test_a_deleted_queue_goes_with_all_partitions_and_can_be_made_anew() -> None
     run(main())
 
 
+def goes_to(cluster: Cluster, partitions: int) -> bool:
+    """Return whether each node has read on the board that new messages go to so many partitions."""
+    splits = [member.groups.split_of("orders") for member in cluster.members.values()]
+    return all(split is not None and split.partitions == partitions for split in splits)
+
+
 def test_fewer_partitions_take_new_messages_and_go_when_they_are_empty() -> None:
     """What is in the others is handed out; once they are empty, splitting again lets them go, down to a whole queue."""
 
@@ -163,6 +169,7 @@ def test_fewer_partitions_take_new_messages_and_go_when_they_are_empty() -> None
             await filled(cluster, 4)
             fewer = await cluster["b"].done("cluster/split", {"queue": "orders", "partitions": 1})
             assert (fewer["partitions"], fewer["made"]) == (1, 4)
+            await until(lambda: goes_to(cluster, 1), "all nodes know where new messages go")
             await cluster["a"].done("queue/enqueue", body("orders", [message(key) for key in TENANTS]))
             first = await cluster["a"].done("queue/stats", {"queue": "orders~0"})
             assert first["waiting"] >= 12
