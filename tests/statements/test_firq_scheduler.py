@@ -400,7 +400,7 @@ def test_170_queue_time_has_sum_and_count() -> None:
 
 
 def test_171_percentiles() -> None:
-    """Waits have p50, p95 and p99, in total and by tenant, at most one eighth too high."""
+    """Waits have percentiles such as p50 and p99, in total and by tenant, at most one eighth too high."""
     clock = ManualClock()
     scheduler: Scheduler[int] = Scheduler(clock_ns=clock)
     for number in range(100):

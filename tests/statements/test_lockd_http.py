@@ -65,7 +65,7 @@ def settling(delivery: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_205_metadata_and_payload() -> None:
-    """An enqueue is JSON with a payload in base64, msgpack, or the payload as the body with metadata in the query."""
+    """An enqueue is JSON with a payload in base64, or the payload as the body with metadata in the query."""
 
     async def test(server: LocalServer) -> None:
         await enqueued(server, payload=HELLO, headers={"a": "b"})
@@ -328,7 +328,7 @@ def test_264_to_267_nothing_polls(setting: str, instead: int) -> None:
 
 
 def test_268_settings_from_the_environment() -> None:
-    """Every setting has an environment variable."""
+    """A setting can come from an environment variable, such as `FAIRLANE_WAITERS_MAX`."""
     assert load(None, {"FAIRLANE_WAITERS_MAX": "7"}, {}).broker.waiters_max == 7
 
 

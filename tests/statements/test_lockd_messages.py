@@ -14,10 +14,12 @@ from fairlane.errors import (
     MessageNotFound,
     QueueNotFound,
     StateMismatch,
+    StoreFailed,
     TooManyWaiters,
 )
 from fairlane.model.message import Receipt
 from fairlane.verbs.leases import Ack
+from tests.unit.broker.brokers import MoodyStore
 from tests.unit.broker.stepping import broker_with, bury, codes, lease_one, message, payloads, start_lease
 
 
@@ -316,8 +318,11 @@ def test_251_every_message_has_a_correlation_id() -> None:
 def test_259_dead_letters_keep_their_correlation_id() -> None:
     """A dead letter keeps its correlation id, through a redrive, too."""
     broker = broker_with()
-    bury(broker, correlation_id="corr")
-    assert broker.lease("q.dlq")[0].correlation_id == "corr"
+    message_id = bury(broker, correlation_id="corr")
+    assert broker.get("q.dlq", message_id).correlation_id == "corr"
+    broker.redrive("q.dlq")
+    broker.advance(1_000)
+    assert lease_one(broker).correlation_id == "corr"
 
 
 def test_262_consumers_are_limited() -> None:
@@ -339,6 +344,9 @@ def test_216_queues_can_be_created_by_their_first_message() -> None:
     broker = broker_with()
     with pytest.raises(QueueNotFound):
         broker.enqueue("missing", b"x")
+    broker.set_queue_template("miss*", auto_create=True)
+    broker.enqueue("missing", b"x")
+    assert broker.queue("missing").waiting == 1
 
 
 def test_269_a_store_in_memory() -> None:
@@ -357,12 +365,16 @@ def test_270_a_store_on_disk(tmp_path: Path) -> None:
 
 
 def test_297_an_ack_can_be_repeated_after_a_failure() -> None:
-    """An ack that met a failing store says so, and can be repeated."""
-    broker = broker_with()
+    """An ack that meets a failing store says so, and the message is delivered again until an ack succeeds."""
+    store = MoodyStore()
+    broker = broker_with(store=store)
     broker.enqueue("q", b"x")
     delivery = lease_one(broker)
-    broker.reopen()
-    broker.ack(delivery)
+    store.at_write = StoreFailed("No.")
+    with pytest.raises(StoreFailed):
+        broker.ack(delivery)
+    broker.advance(60_000)
+    broker.ack(lease_one(broker))
     assert broker.queue("q").leased == 0
 
 

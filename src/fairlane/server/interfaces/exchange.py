@@ -90,7 +90,7 @@ class Exchange:
         self.caller = ANYBODY
         """The caller, once it is authenticated."""
         self.verb = ""
-        """The verb that is asked for, once it is known."""
+        """The name of the verb, once it is known."""
         self.asked: object = None
         """The request, once it is read."""
         self.status = OK
