@@ -36,6 +36,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+ELSEWHERE = {"docs/guides/outbox.md"}
+"""Pages that need servers, and have tests of their own beside this one."""
 LONG = {page: [pytest.mark.long] for page in ("docs/guides/pipeline.md", "docs/guides/spark-sources.md")}
 """Pages that run Spark take minutes on a busy machine."""
 
@@ -45,7 +47,7 @@ LONG = {page: [pytest.mark.long] for page in ("docs/guides/pipeline.md", "docs/g
     [
         pytest.param(page, id=name_of(page), marks=LONG.get(name_of(page), []))
         for page in PAGES
-        if BLOCK.search(page.read_text())
+        if BLOCK.search(page.read_text()) and name_of(page) not in ELSEWHERE
     ],
 )
 def test_the_code_of_a_page_runs(page: Path) -> None:

@@ -29,6 +29,7 @@ SECTIONS = {
     },
     "Worker": {
         "worker": ("worker", "Run the handlers of a worker."),
+        "outbox": ("outbox", "Move messages from a table in your own PostgreSQL database to queues."),
     },
     "Queues": {
         "queue": ("queues", "Create, change, inspect and delete queues."),

@@ -1,0 +1,121 @@
+"""Write messages to the outbox, in the transaction of the caller's own connection.
+
+The functions only call ``fairlane_outbox.enqueue`` over the connection that they are given. They begin, commit and roll
+back nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
+from typing import Any, Final, Protocol, Unpack
+
+import msgspec
+
+from fairlane.core.checks import message_fault
+from fairlane.errors import InvalidArgument
+from fairlane.model.message import MessageTerms, NewMessage
+from fairlane.model.names import queue_name_fault
+
+_STATEMENT: Final = "SELECT fairlane_outbox.enqueue({}, {}, CAST({} AS JSONB))"
+_PAYLOAD_BYTES_MAX: Final = 1 << 30
+"""What fits into a value of PostgreSQL. The limit of the server is checked when the message gets there."""
+Row = tuple[str, bytes, str]
+"""The arguments of ``fairlane_outbox.enqueue``."""
+
+
+def enqueue(connection: object, queue: str, payload: bytes, **terms: Unpack[MessageTerms]) -> int:
+    """Write a message to the outbox and return its row's number. It reaches the queue if the transaction commits.
+
+    Args:
+        connection: a connection or cursor of psycopg, or a ``Connection`` or ``Session`` of SQLAlchemy.
+        queue: the queue.
+        payload: opaque bytes.
+        **terms: the other fields of ``NewMessage``, except ``dedup_id``. Delays and deadlines count from the moment the
+            message reaches the queue.
+
+    Raises:
+        InvalidArgument: the message is not valid, or the connection is of another kind. Nothing was written.
+    """
+    written: int = _writer(connection, _WRITERS)(connection, row_of(queue, payload, terms))
+    return written
+
+
+async def enqueue_async(connection: object, queue: str, payload: bytes, **terms: Unpack[MessageTerms]) -> int:
+    """Write a message to the outbox; see ``enqueue``.
+
+    Args:
+        connection: a connection of asyncpg or of a pool of it, an ``AsyncConnection`` or ``AsyncCursor`` of psycopg, or
+            an ``AsyncConnection`` or ``AsyncSession`` of SQLAlchemy.
+        queue: the queue.
+        payload: opaque bytes.
+        **terms: as for ``enqueue``.
+
+    Raises:
+        InvalidArgument: the message is not valid, or the connection is of another kind. Nothing was written.
+    """
+    written: Awaitable[int] = _writer(connection, _ASYNC_WRITERS)(connection, row_of(queue, payload, terms))
+    return await written
+
+
+def row_of(queue: str, payload: bytes, terms: MessageTerms) -> Row:
+    """Return the row of a message.
+
+    Raises:
+        InvalidArgument: the message is not valid.
+    """
+    message = NewMessage(payload=payload, **terms)
+    fault = queue_name_fault(queue)
+    if fault is None and message.dedup_id is not None:
+        fault = "A message in an outbox has no dedup id: its row makes it the only one."
+    if fault is not None:
+        raise InvalidArgument(fault)
+    if (error := message_fault(message, _PAYLOAD_BYTES_MAX)) is not None:
+        raise error
+    fields = msgspec.to_builtins(msgspec.structs.replace(message, payload=b""))
+    return queue, payload, msgspec.json.encode(fields).decode()
+
+
+def _writer(connection: object, writers: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    """Return the function for the driver of a connection, which the packages of its classes name."""
+    for kind in type(connection).__mro__:
+        if (writer := writers.get(kind.__module__.partition(".")[0])) is not None:
+            return writer
+    expected = " or ".join(writers)
+    raise InvalidArgument(f"Expected a connection of {expected}, got {type(connection).__name__}.")
+
+
+class _Any(Protocol):
+    """A connection or cursor of any driver: their classes have no common type, and none of them has to be installed."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]: ...
+
+
+def _psycopg(connection: _Any, row: Row) -> object:
+    return connection.execute(_STATEMENT.format("%s", "%s", "%s"), row).fetchone()[0]
+
+
+def _sqlalchemy(connection: _Any, row: Row) -> object:
+    return connection.execute(*_named(row)).scalar_one()
+
+
+async def _psycopg_async(connection: _Any, row: Row) -> object:
+    cursor = await connection.execute(_STATEMENT.format("%s", "%s", "%s"), row)
+    return (await cursor.fetchone())[0]
+
+
+async def _asyncpg(connection: _Any, row: Row) -> object:
+    return await connection.fetchval(_STATEMENT.format("$1", "$2", "$3"), *row)
+
+
+async def _sqlalchemy_async(connection: _Any, row: Row) -> object:
+    return (await connection.execute(*_named(row))).scalar_one()
+
+
+def _named(row: Row) -> tuple[object, dict[str, object]]:
+    statement = import_module("sqlalchemy").text(_STATEMENT.format(":queue", ":payload", ":terms"))
+    return statement, dict(zip(("queue", "payload", "terms"), row, strict=True))
+
+
+_WRITERS: Final = {"psycopg": _psycopg, "sqlalchemy": _sqlalchemy}
+_ASYNC_WRITERS: Final = {"asyncpg": _asyncpg, "psycopg": _psycopg_async, "sqlalchemy": _sqlalchemy_async}

@@ -1,0 +1,1 @@
+"""Tests of the outbox on a real PostgreSQL."""
