@@ -69,12 +69,17 @@ async def _relay(endpoint: Endpoint, database: str, *, once: bool) -> int:
         client = AsyncClient.embedded(endpoint.store)
     else:
         client = AsyncClient(endpoint.server, api_key=endpoint.api_key, tls=endpoint.tls())
-    async with client:
-        relay = Relay(database, client)
+    relay = Relay(database, client)
+    try:
         if once:
-            return await relay.drain()
-        await relay.run()
-        return relay.moved
+            await client.connect()
+            await relay.drain()
+        else:
+            await relay.connect()
+            await relay.run()
+    finally:
+        await client.close()
+    return relay.moved
 
 
 @outbox_command.command(name="status")

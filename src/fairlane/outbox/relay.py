@@ -37,6 +37,7 @@ from fairlane.errors import (
     PayloadTooLarge,
     RequestTooLarge,
     Unauthenticated,
+    UnavailableError,
 )
 from fairlane.model.message import NewMessage
 from fairlane.outbox.tables import OutboxBatch, OutboxTables, Superseded
@@ -88,6 +89,23 @@ class Relay:
         self._epoch = 0
         self._attempts = 0
         self.moved = 0
+
+    async def connect(self) -> None:
+        """Connect the client to the broker, and try again while no server answers.
+
+        Raises:
+            Unauthenticated, Forbidden: the server refuses the API key.
+        """
+        backoff = _Backoff()
+        while True:
+            try:
+                await self._client.connect()
+            except UnavailableError as error:
+                pause_s = backoff.fail(self._now_s())
+                _log.warning("Cannot connect: %s Retrying in %.2f s.", error, pause_s)
+                await asyncio.sleep(pause_s)
+            else:
+                return
 
     async def run(self) -> None:
         """Move messages until cancelled; after a failure of the database, connect again.
