@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.kit.simulation.simulation import Simulation
 
 _SMALL = (2, 7, 8, 9, 12, 17, 18, 23, 33, 70, 87, 119, 142, 189, 207, 226, 247, 303, 320, 370, 438, 459)
-_LARGE = (977_821, 90_920_095, 476_233_785, 622_212_655, 735_656_124, 1_147_181_374, 1_396_206_717)
+_LARGE = (977_821, 90_920_095, 476_233_785, 622_212_655, 735_656_124, 1_147_181_374, 1_396_206_717, 2_117_485_831)
 KNOWN = frozenset((*_SMALL, *_LARGE))
 """All seeds of this file, so that others need not run them again."""
 
@@ -130,3 +130,9 @@ def test_seed_1147181374_the_time_to_catch_up() -> None:
 def test_seed_735656124_a_redrive_with_a_rate_at_a_full_queue() -> None:
     """A redrive with a rate looked every millisecond whether its queue had room, for as long as it was full."""
     assert holds(735_656_124)
+
+
+def test_seed_2117485831_a_claim_of_the_prompt_messages() -> None:
+    """A claim took the prompt messages after a busy consumer had been passed over for them; the plain ones that were
+    left went to it only with the next request for the queue."""
+    assert holds(2_117_485_831)

@@ -114,6 +114,20 @@ def test_a_consumer_with_a_free_handler_takes_what_a_busy_one_may_not() -> None:
     assert (_take(idle), _take(busy)) == ([b"prompt"], [b"1"])
 
 
+def test_a_claim_that_takes_the_prompt_messages_lets_a_busy_consumer_prefetch_again() -> None:
+    """Claims pick after the consumers of their cycle; what they leave goes to a consumer that was passed over."""
+    broker = broker_with()
+    _, busy = broker.attach("q", credit=2, handlers=1)
+    broker.enqueue("q", b"work")
+    assert _take(busy) == [b"work"]
+    epoch = broker.register_consumer("q", "c").epoch
+    broker.enqueue_many("q", [message(b"prompt", deadline_ms=60_000), message(b"plain")])
+    assert _take(busy) == []
+    broker.claim("q", "c", epoch=epoch, done=0, count=1)
+    broker.step()
+    assert _take(busy) == [b"plain"]
+
+
 def test_without_handlers_the_credit_counts() -> None:
     """A consumer that does not say how many handlers it has gets any message up to its credit."""
     broker = broker_with()

@@ -160,7 +160,9 @@ class Engine(EngineLife):
     def _serve_claims(self, cycle: Cycle) -> None:
         """Pick messages for claims; tokens that come back by it are for the next cycle."""
         if cycle.claims:
-            serve_claims(self, cycle, handed_out_max=self.settings.cycle_events_max)
+            claimed = serve_claims(self, cycle, handed_out_max=self.settings.cycle_events_max)
+            for queue in claimed & self.consumers.lines.keys():
+                self.consumers.serve_again(queue)  # the prompt messages that a busy consumer had to leave may be gone
         if self.schedule.revived:
             self.consumers.serve_revived(self.schedule)
 

@@ -30,17 +30,22 @@ def take_claim(executor: Executor, call: Call, cycle: Cycle) -> None:
         cycle.answer(call.reply, outcome)
 
 
-def serve_claims(executor: Executor, cycle: Cycle, *, handed_out_max: int) -> None:
-    """Lease what claims want, each claim as a whole; once the cycle is full the others wait for the next."""
-    is_first = True
+def serve_claims(executor: Executor, cycle: Cycle, *, handed_out_max: int) -> set[str]:
+    """Lease what claims want, each claim as a whole; once the cycle is full the others wait for the next.
+
+    Returns the queues of the claims that were answered.
+    """
+    queues: set[str] = set()
     while cycle.claims:
         call = cycle.claims[0]
-        if is_first or cycle.handed_out < handed_out_max:
-            cycle.answer(call.reply, _claim(executor, cast("MakeClaim", call.request), cycle))
+        if not queues or cycle.handed_out < handed_out_max:
+            request = cast("MakeClaim", call.request)
+            cycle.answer(call.reply, _claim(executor, request, cycle))
+            queues.add(request.queue)
         else:
             executor.submit(call)
         cycle.claims.pop(0)
-        is_first = False
+    return queues
 
 
 def _claim(executor: Executor, request: MakeClaim, cycle: Cycle) -> object:
