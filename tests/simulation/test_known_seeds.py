@@ -5,7 +5,18 @@ from __future__ import annotations
 from tests.kit.simulation.simulation import Simulation
 
 _SMALL = (2, 7, 8, 9, 12, 17, 18, 23, 33, 70, 87, 119, 142, 189, 207, 226, 247, 303, 320, 370, 438, 459)
-_LARGE = (977_821, 90_920_095, 476_233_785, 622_212_655, 735_656_124, 1_147_181_374, 1_396_206_717, 2_117_485_831)
+_LARGE = (
+    977_821,
+    90_920_095,
+    476_233_785,
+    622_212_655,
+    735_656_124,
+    1_147_181_374,
+    1_396_206_717,
+    2_117_485_831,
+    1_724_709_358,
+    1_970_004_739,
+)
 KNOWN = frozenset((*_SMALL, *_LARGE))
 """All seeds of this file, so that others need not run them again."""
 
@@ -136,3 +147,13 @@ def test_seed_2117485831_a_claim_of_the_prompt_messages() -> None:
     """A claim took the prompt messages after a busy consumer had been passed over for them; the plain ones that were
     left went to it only with the next request for the queue."""
     assert holds(2_117_485_831)
+
+
+def test_seed_1724709358_a_purge_of_leases_that_are_over() -> None:
+    """A purge returned a message whose lease was over for the last time, and removed it; the auditor wanted it dead."""
+    assert holds(1_724_709_358)
+
+
+def test_seed_1970004739_what_a_throttle_by_cost_has_left() -> None:
+    """A throttle by cost was set to a rate of 0. The auditor did not know that another queue may keep what is left."""
+    assert holds(1_970_004_739)

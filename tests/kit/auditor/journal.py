@@ -72,6 +72,7 @@ class JournalAuditor(MessageRecords):
             books.counts[name] += record.count
             self._entering[type(record)](record, page.at_ms)
             books.next_sequence += record.count
+        self._check_overstayed()
         if not any(isinstance(record, r.Opened) for record in page.records):  # an opening comes before its first cycle
             self._check_expiries(page.at_ms)
 

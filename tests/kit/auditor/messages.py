@@ -39,6 +39,8 @@ class MessageRecords(ClaimRecords, SinkRecords):
         self._rules = rules
         self._sent = sent
         self._bodies: dict[int, bytes] = {}
+        self._overstayed: dict[int, str] = {}
+        """What is wrong with messages that a commit returned too often, unless it removes them as well."""
         self.settings = Settings()
         self.digest = hashlib.sha256()
 
@@ -217,7 +219,18 @@ class MessageRecords(ClaimRecords, SinkRecords):
     def _check_goes_round(self, entry: Entry, policy: QueuePolicy, reason: str) -> None:
         """Check that a message that failed again, or was lost, may be delivered again."""
         if not entry.queue.endswith(".dlq") and all(self._verdicts(entry, policy, reason).values()):
-            violated(f"message {entry.number} goes round after {entry.failures} failures, {entry.expiries} expiries")
+            counts = f"{entry.failures} failures, {entry.expiries} expiries"
+            self._overstayed[entry.number] = f"message {entry.number} goes round after {counts}"
+
+    def _check_overstayed(self) -> None:
+        """Check, at the end of a commit, that nothing is there that was returned too often.
+
+        A purge of leased messages returns them before it removes them.
+        """
+        overstayed, self._overstayed = self._overstayed, {}
+        for number, fault in overstayed.items():
+            if number not in self._books.fates:
+                violated(fault)
 
     def _verdicts(self, entry: Entry, policy: QueuePolicy, reason: str) -> dict[str, bool]:
         """Return, for each rule that may end a message, whether it does.

@@ -219,10 +219,12 @@ class Rules:
         """Return whether all tokens of a throttle may be kept for other queues: all but one of its burst may be."""
         made = (bucket for (_, name), bucket in self._made.items() if name == throttle)
         bucket = self._buckets.get(throttle) or next(made, None)
-        if bucket is None or bucket.rate == 0 or bucket.level >= int(bucket.burst) - _SLACK:
+        if bucket is None or bucket.level >= int(bucket.burst) - _SLACK:
             return False
         if bucket.charges_cost:
-            return True  # tokens may be saved for another message that costs more
+            return True  # tokens may be saved for another message that costs more, also those that a rate of 0 leaves
+        if bucket.rate == 0:
+            return False
         others = (other for other in self._books.queues.values() if other is not book and not other.is_dlq)
         return any(
             throttle in entry.throttles and not entry.token for other in others for entry in other.entries.values()
