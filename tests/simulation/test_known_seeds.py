@@ -16,6 +16,7 @@ _LARGE = (
     2_117_485_831,
     1_724_709_358,
     1_970_004_739,
+    11_015_852,
 )
 KNOWN = frozenset((*_SMALL, *_LARGE))
 """All seeds of this file, so that others need not run them again."""
@@ -157,3 +158,9 @@ def test_seed_1724709358_a_purge_of_leases_that_are_over() -> None:
 def test_seed_1970004739_what_a_throttle_by_cost_has_left() -> None:
     """A throttle by cost was set to a rate of 0. The auditor did not know that another queue may keep what is left."""
     assert holds(1_970_004_739)
+
+
+def test_seed_11015852_a_queue_whose_creation_failed() -> None:
+    """An enqueue created its queue by a template and waited for a script, and the commit of that cycle failed. After
+    the recovery the enqueue was refused, because the queue was missing."""
+    assert holds(11_015_852)

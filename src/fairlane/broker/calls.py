@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias, cast
 
-from fairlane.broker.auto_create import still_missing
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.forwards import inheriting
 from fairlane.broker.hook_calls import Enquiry
@@ -107,8 +106,6 @@ def _about_failures(executor: Executor, request: Nack, reason: ReturnReason) -> 
 
 def _take_forward(executor: Executor, call: Call, request: Forward, cycle: Cycle) -> None:
     """Pass on what the messages inherit, and ask ``on_enqueue`` of each queue that they go to."""
-    for queue in request.messages:
-        still_missing(executor, queue, cycle, call.by)
     request = inheriting(request, executor.ledger, executor.bodies)
     call = replace(call, request=request)
 
@@ -123,6 +120,7 @@ def _take_forward(executor: Executor, call: Call, request: Forward, cycle: Cycle
         assemble=assemble,
         decide=_decide,
         came_ms=cycle.now_ms,
+        creates=list(request.messages),
     )
     executor.script_lines.take(executor, work, cycle)
 

@@ -6,6 +6,7 @@ asks about three messages of a queue.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -196,6 +197,18 @@ def test_a_store_that_fails_with_the_decision_refuses_the_request() -> None:
         pending.get()
     broker.advance(1_000)
     assert payloads_of(broker, "slow") == []
+
+
+def test_a_queue_whose_creation_failed_is_created_again_for_what_waits() -> None:
+    """The cycle that created the queue of a template fails while the script is asked; the request creates it again."""
+    store = BrokenStore()
+    broker = slow_broker(store=store)
+    broker.set_config("queue_template:new*", json.dumps({"auto_create": True, "policy": {"on_enqueue": ON_ENQUEUE}}))
+    waiting = start(broker, "new", numbered(10))
+    store.fails = True
+    broker.cycle()
+    broker.wait(waiting)
+    assert payloads_of(broker, "new") == numbered(10)
 
 
 def test_closing_refuses_what_waits() -> None:

@@ -29,6 +29,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias, cast
 
+from fairlane.broker.auto_create import still_missing
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.hook_calls import Enquiry
 from fairlane.broker.requests import Call
@@ -79,7 +80,7 @@ class ScriptWork(ABC):
 class HookedRequest(ScriptWork):
     """A request about whose messages scripts are asked."""
 
-    __slots__ = ("_assemble", "_came_ms", "_decide", "_enquire", "_enquiries", "call", "lines")
+    __slots__ = ("_assemble", "_came_ms", "_creates", "_decide", "_enquire", "_enquiries", "call", "lines")
 
     def __init__(
         self,
@@ -90,6 +91,7 @@ class HookedRequest(ScriptWork):
         assemble: Callable[[Sequence[Enquiry]], Given],
         decide: Decide,
         came_ms: int,
+        creates: Sequence[str] = (),
     ) -> None:
         """Create it.
 
@@ -100,6 +102,8 @@ class HookedRequest(ScriptWork):
             assemble: returns what the decision is given, from what they have answered.
             decide: decides and answers the request.
             came_ms: when it came.
+            creates: the queues that it creates if they are missing and a template says so. While it waits they may be
+                missing again: the cycle that created them has failed.
         """
         self.call = call
         self.lines = lines
@@ -108,9 +112,12 @@ class HookedRequest(ScriptWork):
         self._assemble = assemble
         self._decide = decide
         self._came_ms = came_ms
+        self._creates = creates
 
     def advance(self, executor: Executor, cycle: Cycle) -> bool:
         """Ask the scripts, one queue after the other."""
+        for queue in self._creates:
+            still_missing(executor, queue, cycle, self.call.by)
         if self._enquiries is None:
             self._enquiries = self._enquire(executor)
         advance, ledger, now_ms = executor.hook_calls.advance, executor.ledger, cycle.now_ms
@@ -196,6 +203,7 @@ def take_new_messages(executor: Executor, call: Call, decide: Decide, cycle: Cyc
         assemble=lambda enquiries: enquiries[0].given(call.given) if enquiries else call.given,
         decide=decide,
         came_ms=cycle.now_ms,
+        creates=(request.queue,) if request.verb.may_create else (),
     )
     executor.script_lines.take(executor, work, cycle)
     return True
