@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-PIP := -m pip install --quiet --disable-pip-version-check
+# Twice quiet: pip prints a warning for every package that one of several indexes lacks.
+PIP := -m pip install -qq --disable-pip-version-check
 UV := uv==0.13.7  # resolves the lock file
 CYCLONEDX := cyclonedx-bom==7.5.0  # writes the SBOM
 INSIDE := tests/architecture tests/unit tests/property tests/contract  # suites that run in the test process
@@ -101,6 +102,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.neighbours
 	$(BIN)/python -m benchmarks.dashboard
 	$(BIN)/python -m benchmarks.stores
+	$(BIN)/python -m benchmarks.payloads
 
 clean:
 	rm -rf $(VENV) $(VENV)-* site .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

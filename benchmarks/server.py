@@ -1,50 +1,62 @@
 """A real server and a Python client in two processes on loopback: ``python -m benchmarks.server [--quick] [--check]``.
 
-Payloads have 1 KB, a message counts after it is synced to disk, and ten tenants share the queue. The baselines of the
-same run are a bare ASGI echo on the same web server, and Redis Streams with ``appendfsync always`` if Redis is
-installed. Rates are per second of wall time, the best of several runs; on a shared machine ratios say more.
+Payloads have 1 KB, a message counts after it is synced to disk, and ten tenants share the queue. Next to each rate is
+the CPU time per message of the server process and of the client processes. Redis Streams with ``appendfsync always``
+and beanstalkd with a sync after every job take turns with Fairlane where they are installed. Rates are per second of
+wall time, the best of several rounds; on a shared machine CPU time and ratios say more.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import uvloop
-from websockets.asyncio.client import connect
 
-from benchmarks import redis_streams
+from benchmarks import beanstalk, redis_streams, server_works
+from benchmarks.meter import Measured, Meter, best
 from benchmarks.report import Options, Report, parse_options
-from fairlane.client import AsyncClient, NewMessage
-from fairlane.worker import Worker
+from benchmarks.server_works import BATCH, PAYLOAD, Work, asynchronous
+from fairlane.client import AsyncClient
 
-BATCH = 100
-PAYLOAD = random.Random(1).randbytes(1024)
-KEYS = [f"tenant-{number}" for number in range(10)]
-MESSAGES = [NewMessage(payload=PAYLOAD, fairness_key=KEYS[at % 10]) for at in range(BATCH)]
 ADDRESS = re.compile(r"listens on (http://\S+)")
-Work = Callable[[AsyncClient, int], Awaitable[float]]
+ROUNDS = 2
+Round: TypeAlias = Callable[[int], Measured]
+"""One round of a work, of so many messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A line of the table: a work with its size and its goal, and the same work for the systems we compare with."""
+
+    name: str
+    run: Round
+    count: int
+    goal: float
+    others: dict[str, Round]
 
 
 def main() -> None:
     options = parse_options(__doc__ or "")
     report = Report(options)
     uvloop.install()
-    compare_rates(report, options)
-    measure_latency(report, options)
+    with ExitStack() as running:
+        address, process = running.enter_context(server_process())
+        redis = running.enter_context(redis_streams.server()) if redis_streams.is_installed() else None
+        jobs = running.enter_context(beanstalk.server()) if beanstalk.is_installed() else None
+        compare_rates(report, options, _workloads(address, process, redis, jobs))
+        measure_flood(report, address, process)
+        measure_latency(report, options, address, redis)
     report.finish()
-
-
-# ------------------------------------------------------------------------------------------------------------ processes
 
 
 @contextmanager
@@ -68,180 +80,90 @@ def server() -> Iterator[str]:
         yield address
 
 
-ECHO = """
-async def app(scope, receive, send):
-    if scope["type"] == "websocket":
-        await receive()
-        await send({"type": "websocket.accept"})
-        while (event := await receive())["type"] == "websocket.receive":
-            await send({"type": "websocket.send", "bytes": event["bytes"]})
-import uvicorn
-uvicorn.run(app, port=PORT, log_level="error", lifespan="off", ws_per_message_deflate=False, loop="uvloop")
-"""
+# ---------------------------------------------------------------------------------------------------------------- rates
 
 
-@contextmanager
-def echo() -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with subprocess.Popen([sys.executable, "-c", ECHO.replace("PORT", str(port))]) as process:
-        yield f"ws://127.0.0.1:{port}"
-        process.terminate()
+def _workloads(
+    address: str, process: int, redis: tuple[int, int] | None, jobs: tuple[int, int] | None
+) -> list[Workload]:
+    def ours(work: Work) -> Round:
+        return lambda count: work(address, Meter(process), count)
 
+    def theirs(work: redis_streams.Work) -> dict[str, Round]:
+        if redis is None:
+            return {}
+        port, pid = redis
+        return {"Redis": lambda count: work(port, PAYLOAD, Meter(pid), count)}
 
-@asynccontextmanager
-async def fresh_client() -> AsyncIterator[AsyncClient]:
-    with server() as address:
-        async with AsyncClient(address) as client:
-            await client.create_queue("work")
-            yield client
-
-
-# --------------------------------------------------------------------------------------------------------------- works
-
-
-async def enqueue_batches(client: AsyncClient, count: int) -> float:
-    begun = time.perf_counter()
-    await asyncio.gather(*(_produce(client, count // 8) for _ in range(8)))
-    return count / (time.perf_counter() - begun)
-
-
-async def _produce(client: AsyncClient, count: int) -> None:
-    for _ in range(0, count, BATCH):
-        results = await client.enqueue_many("work", MESSAGES)
-        assert all(type(result) is str for result in results)
-
-
-async def _drain(client: AsyncClient, left: list[int]) -> None:
-    while left[0] > 0:
-        left[0] -= BATCH
-        messages = await client.lease("work", BATCH, wait_ms=5_000)
-        left[0] += BATCH - len(messages)
-        results = await client.ack_many("work", messages)
-        assert results.count(None) == len(messages)
-
-
-async def lease_and_ack_batches(client: AsyncClient, count: int) -> float:
-    await enqueue_batches(client, count)
-    begun = time.perf_counter()
-    await asyncio.gather(*(_drain(client, left) for left in [[count]] for _ in range(8)))
-    return count / (time.perf_counter() - begun)
-
-
-async def both_at_once(client: AsyncClient, count: int) -> float:
-    begun = time.perf_counter()
-    producers = [_produce(client, count // 4) for _ in range(4)]
-    await asyncio.gather(*producers, *(_drain(client, left) for left in [[count]] for _ in range(4)))
-    return count / (time.perf_counter() - begun)
-
-
-async def one_at_a_time(client: AsyncClient, count: int, *, in_flight: int = 1) -> float:
-    async def send() -> None:
-        for _ in range(count // in_flight):
-            await client.enqueue("work", MESSAGES[0])
-
-    begun = time.perf_counter()
-    await asyncio.gather(*(send() for _ in range(in_flight)))
-    return count / (time.perf_counter() - begun)
-
-
-async def consume_one_by_one(client: AsyncClient, count: int) -> float:
-    await enqueue_batches(client, count)
-    begun = time.perf_counter()
-    done = 0
-    async with client.consume("work", credit=1_000) as stream:
-        async for message in stream:
-            client.ack_soon(message)
-            done += 1
-            if done == count:
-                break
-    assert not await client.flush()
-    return count / (time.perf_counter() - begun)
-
-
-async def work_with_handlers(client: AsyncClient, count: int) -> float:
-    await enqueue_batches(client, count)
-    worker = Worker(client)
-    done = 0
-
-    @worker.handler("work", concurrency=256, credit=1_000)
-    async def handle(_message: object) -> None:
-        nonlocal done
-        done += 1
-        if done == count:
-            worker.stop()
-
-    begun = time.perf_counter()
-    await worker.run(client)
-    return count / (time.perf_counter() - begun)
-
-
-async def echoes(address: str, count: int) -> float:
-    frame = PAYLOAD * BATCH
-    for _ in range(200):
-        try:
-            connection = await connect(address, compression=None, max_size=None)
-            break
-        except OSError:
-            await asyncio.sleep(0.05)
-
-    async with connection:
-        begun = time.perf_counter()
-        for _ in range(8):
-            await connection.send(frame)
-        for at in range(count // BATCH):
-            await connection.recv()
-            if at < count // BATCH - 8:
-                await connection.send(frame)
-        return count / (time.perf_counter() - begun)
-
-
-# ------------------------------------------------------------------------------------------------------------ measuring
-
-
-def run(work: Work, count: int) -> float:
-    async def once() -> float:
-        async with fresh_client() as client:
-            return await work(client, count)
-
-    return asyncio.run(once())
-
-
-def compare_rates(report: Report, options: Options) -> None:
-    repeats = 2 if options.quick else 3
-    report.heading("Server and client in two processes, 1 KB, fsync, ten tenants", repeats=repeats)
-    scale = 1 if options.quick else 4
-    goals: list[tuple[str, Work, int, float]] = [
-        (f"enqueue, batches of {BATCH}", enqueue_batches, 40_000, 100_000),
-        (f"lease and ack, batches of {BATCH}", lease_and_ack_batches, 40_000, 80_000),
-        ("both at once, to the ack", both_at_once, 40_000, 50_000),
-        ("enqueue, one at a time", one_at_a_time, 3_000, 3_500),
-        ("enqueue, 32 in flight", partial(one_at_a_time, in_flight=32), 16_000, 15_000),
-        ("consume one by one, prefetched", consume_one_by_one, 20_000, 20_000),
-        ("worker with async handlers", work_with_handlers, 20_000, 15_000),
+    single = {} if jobs is None else {"beanstalkd": partial(beanstalk.put_one_at_a_time, *jobs, PAYLOAD)}
+    works, streams = server_works, redis_streams
+    alone = theirs(streams.asynchronous(streams.add_one_at_a_time))
+    alone_blocking = theirs(streams.add_one_at_a_time_blocking) | single
+    many, taken = theirs(streams.asynchronous(streams.add_batches)), theirs(streams.asynchronous(streams.take_batches))
+    return [
+        Workload(f"enqueue, batches of {BATCH}", ours(asynchronous(works.enqueue_batches)), 24_000, 300_000, many),
+        Workload(
+            f"lease and ack, batches of {BATCH}",
+            ours(asynchronous(works.lease_and_ack_batches)),
+            24_000,
+            200_000,
+            taken,
+        ),
+        Workload("both at once, to the ack", ours(asynchronous(works.both_at_once)), 24_000, 120_000, {}),
+        Workload("enqueue, one at a time, asyncio", ours(asynchronous(works.one_at_a_time)), 1_500, 4_000, alone),
+        Workload("enqueue, one at a time, blocking", ours(works.one_at_a_time_blocking), 1_500, 5_500, alone_blocking),
+        Workload("enqueue, 32 in flight", ours(asynchronous(works.thirty_two_in_flight)), 16_000, 15_000, {}),
+        Workload("task loop, blocking client to worker", ours(works.task_loop), 1_500, 4_500, {}),
+        Workload("consume one by one, prefetched", ours(asynchronous(works.consume_one_by_one)), 20_000, 20_000, {}),
+        Workload("worker with async handlers", ours(asynchronous(works.work_with_handlers)), 20_000, 100_000, {}),
     ]
-    with echo() as address:
-        bare = max(asyncio.run(echoes(address, 40_000 * scale)) for _ in range(2))
-    rates = {name: max(run(work, count * scale) for _ in range(repeats)) for name, work, count, _ in goals}
-    rows = [["bare ASGI echo of the same bytes", f"{bare:,.0f}", "1.00"]]
-    rows += [[name, f"{rate:,.0f}", f"{rate / bare:.2f}"] for name, rate in rates.items()]
-    if redis_streams.is_installed():
-        redis_rates = redis_streams.rates(PAYLOAD, 40_000 * scale)
-        rows += [[name, f"{rate:,.0f}", f"{rate / bare:.2f}"] for name, rate in redis_rates.items()]
-    else:
-        rows.append(["Redis Streams: no redis-server is installed here", "", ""])
-    report.table(["what", "messages/s", "x echo"], rows)
-    for name, _, _, least in goals:
-        report.goal(name, measured=rates[name], least=least, unit="/s")
 
 
-async def latency(client: AsyncClient, count: int) -> list[float]:
+def compare_rates(report: Report, options: Options, workloads: list[Workload]) -> None:
+    scale = 1 if options.quick else 4
+    rounds = ROUNDS if options.quick else 2 * ROUNDS
+    report.heading("Server and clients in different processes, 1 KB, fsync, ten tenants", repeats=rounds)
+    rows: list[list[str]] = []
+    for work in workloads:
+        runs = {"Fairlane": work.run} | work.others
+        turns: dict[str, list[Measured]] = {system: [] for system in runs}
+        for _ in range(rounds):
+            for system, run in runs.items():
+                turns[system].append(run(work.count * scale))
+        found = {system: best(measured) for system, measured in turns.items()}
+        rows += [_row(work.name if system == "Fairlane" else f"  {system}", one) for system, one in found.items()]
+        report.goal(work.name, measured=found["Fairlane"].rate, least=work.goal, unit="/s")
+        if "one at a time" in work.name and "Redis" in found:
+            ratio = found["Fairlane"].rate / found["Redis"].rate
+            report.goal(f"{work.name}, times Redis", measured=ratio, least=1.3)
+    report.table(["what", "messages/s", "server µs", "client µs"], rows)
+
+
+def _row(name: str, one: Measured) -> list[str]:
+    return [name, f"{one.rate:,.0f}", f"{one.server_us:.1f}", f"{one.client_us:.1f}"]
+
+
+def measure_flood(report: Report, address: str, process: int) -> None:
+    """Measure how a consumer that has one request in flight fares against a producer that has eight."""
+    rounds = [server_works.flooded_consumer(address, Meter(process)) for _ in range(ROUNDS)]
+    measured, part = max(rounds, key=lambda found: found[1])
+    report.table(
+        ["a producer process floods, a consumer process has one request in flight", "value"],
+        [["enqueued/s", f"{measured.rate:,.0f}"], ["leased and acked, of what was enqueued", f"{part:.2f}"]],
+    )
+    report.goal("part of the flood that the consumer gets", measured=part, least=0.8)
+
+
+# -------------------------------------------------------------------------------------------------------------- latency
+
+
+async def latency(client: AsyncClient, queue: str, count: int) -> list[float]:
     """Return the latency of each message from the call of enqueue to the handler, in ms, at 200 a second."""
     waits: list[float] = []
     sent: dict[bytes, float] = {}
 
     async def receive() -> None:
-        async with client.consume("work") as stream:
+        async with client.consume(queue) as stream:
             async for message in stream:
                 waits.append((time.perf_counter() - sent[message.payload]) * 1000)
                 client.ack_soon(message)
@@ -254,23 +176,38 @@ async def latency(client: AsyncClient, count: int) -> list[float]:
         await asyncio.sleep(max(0.0, begun + 0.2 + at / 200 - time.perf_counter()))
         payload = at.to_bytes(8) + PAYLOAD[8:]
         sent[payload] = time.perf_counter()
-        asyncio.ensure_future(client.enqueue("work", payload))  # noqa: RUF006 - its message is awaited
+        asyncio.ensure_future(client.enqueue(queue, payload))  # noqa: RUF006 - its message is awaited
     await receiving
     return sorted(waits)
 
 
-def measure_latency(report: Report, options: Options) -> None:
-    report.heading("From the call of enqueue to the handler, at 200 a second", repeats=2)
+def measure_latency(report: Report, options: Options, address: str, redis: tuple[int, int] | None) -> None:
+    report.heading("From the call of enqueue to the handler, at 200 a second", repeats=ROUNDS)
+    count = 500 if options.quick else 4_000
 
     async def once() -> list[float]:
-        async with fresh_client() as client:
-            return await latency(client, 800 if options.quick else 4_000)
+        async with server_works.fresh_queue(address) as (client, queue):
+            return await latency(client, queue, count)
 
-    waits = min((asyncio.run(once()) for _ in range(2)), key=lambda found: found[len(found) // 2])
-    middle, late = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
-    report.table(["p50", "p99", "max"], [[f"{middle:.2f} ms", f"{late:.2f} ms", f"{waits[-1]:.2f} ms"]])
-    report.goal("p50, as times in 0.6 ms", measured=0.6 / middle, least=1)
-    report.goal("p99, as times in 2 ms", measured=2 / late, least=1)
+    ours: list[list[float]] = []
+    theirs: list[list[float]] = []
+    for _ in range(ROUNDS):
+        ours.append(asyncio.run(once()))
+        if redis is not None:
+            theirs.append(redis_streams.latency(redis[0], PAYLOAD, count))
+    middle, late, longest = _quantiles(ours)
+    rows = [["Fairlane", f"{middle:.2f} ms", f"{late:.2f} ms", f"{longest:.2f} ms"]]
+    if theirs:
+        rows.append(["Redis", *(f"{value:.2f} ms" for value in _quantiles(theirs))])
+        report.goal("p50, of Redis'", measured=middle / _quantiles(theirs)[0], most=1)
+    report.table(["", "p50", "p99", "max"], rows)
+    report.goal("p50", measured=middle, most=0.4, unit=" ms")
+    report.goal("p99", measured=late, most=0.9, unit=" ms")
+
+
+def _quantiles(rounds: list[list[float]]) -> tuple[float, float, float]:
+    waits = min(rounds, key=lambda found: found[len(found) // 2])
+    return waits[len(waits) // 2], waits[len(waits) * 99 // 100], waits[-1]
 
 
 if __name__ == "__main__":

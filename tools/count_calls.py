@@ -42,7 +42,10 @@ SOURCE = Path(fairlane.__file__).parent
 QUEUE = "orders"
 WARM_UP = 3
 COUNTS = 5
+_UNCOUNTED = -1
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
+_BY_TIME = ("BrokerTime._look", "DiskReserve.look", "Engine._tend")
+"""What passing time alone brings about, a few times a second at most: a slow machine would meet it on every walk."""
 _HEADERS = [(b"host", b"localhost"), (b"content-type", b"application/json")]
 Application = Callable[..., Awaitable[None]]
 
@@ -82,6 +85,9 @@ def counting(walk: Walk) -> Iterator[None]:
         caller = frame.f_back
         while caller is not None and caller not in seen:
             caller = caller.f_back
+        if code.co_qualname in _BY_TIME or (caller is not None and seen[caller] == _UNCOUNTED):
+            seen[frame] = _UNCOUNTED
+            return
         depth = seen[frame] = 0 if caller is None else seen[caller] + 1
         walk.calls.append((depth, code.co_filename[len(root) :], code.co_qualname))
 

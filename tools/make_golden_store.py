@@ -18,7 +18,7 @@ from pathlib import Path
 from golden.eras import Maker
 from golden.picture import picture_of
 
-from fairlane.adapters.rocksdb.folder import FORMAT_VERSION
+from fairlane.adapters.folder.mark import ROCKSDB
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
 SIZE_MAX = 200_000
@@ -32,7 +32,7 @@ def main() -> None:
     if len(archive) > SIZE_MAX:
         raise SystemExit(f"The archive has {len(archive)} bytes, more than {SIZE_MAX}.")
     GOLDEN.mkdir(exist_ok=True)
-    name = f"store-{FORMAT_VERSION}"
+    name = f"store-{ROCKSDB.version}"
     (GOLDEN / f"{name}.tar.gz").write_bytes(archive)
     (GOLDEN / f"{name}.json").write_text(json.dumps(picture_of(maker), indent=1, sort_keys=True) + "\n")
     print(f"tests/golden/{name}: {len(archive)} bytes, {len(maker.ids)} messages enqueued")

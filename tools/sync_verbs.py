@@ -12,7 +12,9 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "fairlane"
 MODULES = {
-    SOURCE / "verbs" / "methods": ("base", "messages", "batches", "admin", "templates", "complete"),
+    SOURCE / "verbs" / "methods": (
+        *("base", "messages", "uploads", "status", "batches", "admin", "schedules", "templates", "complete"),
+    ),
     SOURCE / "client": ("message",),
 }
 CHANGES = [
@@ -20,8 +22,11 @@ CHANGES = [
         r"for asyncio\. (That|Those) for threads (is|are) made from this file by",
         "for threads. Generated from its twin by",
     ),
-    (r"\bAsync(Verbs|AllVerbs|MessageVerbs|BatchVerbs|AdminVerbs|TemplateVerbs|Message|Settling)\b", r"\1"),
-    (r"\b(base|message|messages|batches|admin|templates)_aio\b", r"\1"),
+    (
+        r"\bAsync((All|Message|Upload|Status|Batch|Admin|Schedule|Template)?Verbs|Message|Settling|PayloadReader)\b",
+        r"\1",
+    ),
+    (r"\b(base|message|messages|uploads|status|batches|admin|schedules|templates|payload_reader)_aio\b", r"\1"),
     (r"\b__a(enter|exit)__\b", r"__\1__"),
     (r"\basync def\b", "def"),
     (r"\bawait ", ""),

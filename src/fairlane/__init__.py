@@ -3,9 +3,10 @@
 The names in ``__all__`` are what most programs need. Each loads its package on first use, so ``import fairlane`` stays
 cheap and a program that only wants the scheduler never loads a database.
 
-``fairlane.client`` talks to a server, ``fairlane.worker`` runs handlers, ``fairlane.assembly`` opens a broker in this
-process, ``fairlane.scheduler`` is the standalone fair scheduler, ``fairlane.asgi`` is a middleware for web services,
-``fairlane.testing`` helps to test programs and store adapters, and the command ``fairlane`` serves and administers.
+``fairlane.tasks`` sends and runs typed tasks, ``fairlane.client`` talks to a server, ``fairlane.worker`` runs handlers,
+``fairlane.assembly`` opens a broker in this process, ``fairlane.scheduler`` is the standalone fair scheduler,
+``fairlane.asgi`` is a middleware for web services, ``fairlane.testing`` helps to test programs and store adapters, and
+the command ``fairlane`` serves and administers.
 """
 
 from importlib import import_module
@@ -14,6 +15,7 @@ __version__ = "0.1.0"
 
 # Type checkers read __init__.pyi, which imports the same names eagerly; tests/unit/test_top_level.py compares the two.
 _MODULES = {
+    "App": "fairlane.tasks",
     "AsyncBroker": "fairlane.assembly",
     "AsyncClient": "fairlane.client",
     "AsyncMessage": "fairlane.client",
@@ -33,8 +35,11 @@ _MODULES = {
     "QueuePolicy": "fairlane.client",
     "Receipt": "fairlane.assembly",
     "Retries": "fairlane.client",
+    "ScheduleSpec": "fairlane.client",
     "Scheduler": "fairlane.scheduler",
     "Settings": "fairlane.assembly",
+    "TypedTask": "fairlane.tasks",
+    "WorkMessage": "fairlane.worker",
     "Worker": "fairlane.worker",
     "open_async_broker": "fairlane.assembly",
     "open_broker": "fairlane.assembly",

@@ -17,12 +17,16 @@ from fairlane.client import NewMessage as NewMessage
 from fairlane.client import Producer as Producer
 from fairlane.client import QueuePolicy as QueuePolicy
 from fairlane.client import Retries as Retries
+from fairlane.client import ScheduleSpec as ScheduleSpec
 from fairlane.errors import FairlaneError as FairlaneError
 from fairlane.scheduler import AsyncScheduler as AsyncScheduler
 from fairlane.scheduler import KeyPolicy as KeyPolicy
 from fairlane.scheduler import Scheduler as Scheduler
+from fairlane.tasks import App as App
+from fairlane.tasks import TypedTask as TypedTask
 from fairlane.worker import HandlerPolicy as HandlerPolicy
 from fairlane.worker import Worker as Worker
+from fairlane.worker import WorkMessage as WorkMessage
 
 __version__: str
 __all__: list[str]

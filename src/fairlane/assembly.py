@@ -14,12 +14,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
+from fairlane.adapters.copying import check_finished
+from fairlane.adapters.folder_store import FolderStore, folder_store
 from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.adapters.numbered_store import NumberedStore
-from fairlane.adapters.rocksdb.store import RocksDbStore
 from fairlane.adapters.shared.ownership import HEARTBEAT_TIMEOUT_MS, OwnerProcess, Ownership
-from fairlane.adapters.store_url import AZURE, NAMESPACE, StoreUrl, group_url, is_url, parse_store_url, shown_url
+from fairlane.adapters.store_url import (
+    AZURE,
+    NAMESPACE,
+    StoreUrl,
+    group_url,
+    is_place,
+    is_url,
+    parse_store_url,
+    shown_url,
+)
 from fairlane.adapters.system import SystemClock, SystemDisk, SystemEntropy
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.aio import AsyncBroker
@@ -56,6 +66,7 @@ __all__ = [
     "export_events",
     "export_journal",
     "group_url",
+    "is_place",
     "is_url",
     "open_async_broker",
     "open_board",
@@ -68,6 +79,8 @@ __all__ = [
 
 EXPORT_READER = "parquet-export"
 _GC_THRESHOLD = (50_000, 20, 100)
+_OBJECT_STORES = ("s3://", "az://")
+_OBJECT_CYCLE_BYTES_MAX = 4 * 1024 * 1024  # a commit takes a tenth of a second there, however small it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +89,7 @@ class BrokerConfig:
 
     Attributes:
         path: the folder of its data, made if it is not there, or the URL of a store, ``postgresql://``, ``s3://`` or ``az://``;
-            None keeps everything in memory, for tests.
+            None keeps everything in memory, for tests. ``log:FOLDER`` and ``rocksdb:FOLDER`` name the kind of store.
         durability: with ``fsync`` what was answered survives power loss; with ``os`` it survives the process, but what
             the operating system, or PostgreSQL, had not yet written is lost with the machine. S3 knows no such choice.
         settings: limits and the like.
@@ -164,7 +177,7 @@ def _engine(
     if config.durability not in ("fsync", "os"):
         raise InvalidArgument(f"durability is fsync or os, not {config.durability!r}.")
     store = open_store(config.path, durability=config.durability, is_bounded=is_shared, process=process)
-    disk = SystemDisk(store.folder, reclaim=store.reclaim) if isinstance(store, RocksDbStore) else None
+    disk = SystemDisk(store.folder, reclaim=store.reclaim) if isinstance(store, FolderStore) else None
     if counts_from:
         store = NumberedStore(store, first=counts_from)
 
@@ -177,11 +190,12 @@ def _engine(
         clock=SystemClock(),
         entropy=SystemEntropy(),
         disk=disk,
-        settings=config.settings,
+        settings=_suited(config.settings, config.path),
         reopens=not is_shared,
     )
     try:
         engine.open()
+        check_finished(store)
     except BaseException:
         store.close()  # or it would be kept from others for as long as this process lives
         raise
@@ -191,6 +205,13 @@ def _engine(
     if config.owns_process:
         gc.set_threshold(*_GC_THRESHOLD)
     return engine
+
+
+def _suited(settings: Settings, path: Path | str | None) -> Settings:
+    """Return settings with what suits the store where they leave it open."""
+    if settings.cycle_bytes_max is not None or not str(path).startswith(_OBJECT_STORES):
+        return settings
+    return replace(settings, cycle_bytes_max=_OBJECT_CYCLE_BYTES_MAX)
 
 
 def open_hooks(config_value: Callable[[str], str | None], settings: Settings | None = None) -> Hooks:
@@ -234,7 +255,7 @@ def open_store(
             if url.scheme == "postgresql":
                 return _postgres_store(url, durability, ownership, is_bounded=is_bounded)
             return _s3_store(url, ownership)
-    return RocksDbStore(Path(path), durability=durability)
+    return folder_store(path, durability=durability)
 
 
 def open_board(url: str) -> Board:

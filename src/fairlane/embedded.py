@@ -95,6 +95,7 @@ class EmbeddedChannel:
         self._deliveries = deliveries
         self._sink = sink
         self._channels = channels
+        deliveries.on_cancelled = sink.cancelled
         self._pump = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self, unseen: Sequence[Delivery]) -> None:

@@ -55,6 +55,18 @@ class UnavailableError(FairlaneError):
         self.retry_after_ms = retry_after_ms
 
 
+class FullError(UnavailableError):
+    """A limit on waiting messages or bytes is reached; never raised itself.
+
+    Attributes:
+        key: the fairness key of the refused message, where it is known; a path is a tuple.
+        cost: the cost of that message.
+    """
+
+    key: str | tuple[str, ...] | None = None
+    cost: int = 1
+
+
 class InvalidArgument(RequestError, ValueError):
     """A value in the request is not valid. Nothing was changed."""
 
@@ -74,9 +86,9 @@ class WrongEventLoop(RequestError, RuntimeError):
 
 
 class WrongProcess(RequestError, RuntimeError):
-    """A broker was called in a process forked from the one that opened it. Nothing was changed."""
+    """A broker or a client was called in a process forked from the one that opened it. Nothing was changed."""
 
-    remedy = "Open the broker after forking, in one process only; run a server to share it between processes."
+    remedy = "Open it after forking; a broker in one process only, so run a server to share it between processes."
 
 
 class JavaNotFound(RequestError):
@@ -118,6 +130,12 @@ class LeaseMismatch(RequestError):
     )
 
 
+class OutOfOrder(RequestError):
+    """The queue has strict order, and an earlier message of the same key is still leased. The lease lasts."""
+
+    remedy = "Acknowledge the messages of a key in the order in which they were leased, or together in one call."
+
+
 class ConsumerNotFound(RequestError):
     """No consumer with this name is registered on the queue."""
 
@@ -155,9 +173,9 @@ class RepeatTooLate(RequestError):
 
 
 class NotPending(RequestError):
-    """The message is leased, so it cannot be cancelled. Nothing was changed."""
+    """The message is claimed, or leased and to be cancelled only while it waits. Nothing was changed."""
 
-    remedy = "Try again once its lease has ended."
+    remedy = "Leave out only_waiting to revoke the lease. Release the consumer of a claimed message first."
 
 
 class StateMismatch(RequestError):
@@ -169,7 +187,7 @@ class StateMismatch(RequestError):
 class NotADlq(RequestError):
     """The queue is not a dead-letter queue, or the queue it belongs to was deleted."""
 
-    remedy = "Name a dead-letter queue, such as orders.dlq."
+    remedy = "Name a queue that has dead letters, such as orders.dlq."
 
 
 class HookInvalid(RequestError):
@@ -178,10 +196,49 @@ class HookInvalid(RequestError):
     remedy = "Correct the script and test it with `fairlane hook test` before you install it."
 
 
-class PayloadTooLarge(RequestError):
-    """A payload is larger than the broker's payload_bytes_max. The message was not enqueued."""
+class UploadNotFound(RequestError):
+    """The queue has no open upload with this id: a message has taken it, it was dropped, or it never existed."""
 
-    remedy = "Store large data elsewhere and send a reference, or raise payload_bytes_max."
+    remedy = "Upload the payload again; an upload is dropped after upload_silence_ms without a new piece."
+
+
+class PayloadStreamed(RequestError):
+    """The payload of a message was uploaded in pieces, and is not in memory."""
+
+    remedy = "Read it with message.read(), message.reader() or message.write_to(path)."
+
+
+class UploadMismatch(RequestError):
+    """A piece does not fit to its upload, or a message names an upload of which a piece is missing."""
+
+    remedy = "Send the missing pieces, or drop the upload and upload the payload again."
+
+
+class PayloadTooLarge(RequestError):
+    """A payload is larger than a limit: payload_bytes_max in one request, upload_bytes_max in pieces."""
+
+    remedy = (
+        "Upload the payload in pieces, as clients do with a file and HTTP with a body in chunks, "
+        "or raise the setting that the cause names."
+    )
+
+
+class ResultTooLarge(RequestError):
+    """A result is larger than the broker's result_bytes_max. The message was not acknowledged."""
+
+    remedy = "Store large data elsewhere and return a reference, or raise result_bytes_max."
+
+
+class MessageCancelled(RequestError):
+    """The message was cancelled, so the lease on it has ended and it has no result."""
+
+    remedy = "Stop working on the message. Enqueue it again if its work is still wanted."
+
+
+class MessageDead(RequestError):
+    """The message failed for good and is a dead letter, so it has no result."""
+
+    remedy = "Read its errors, correct the cause, and redrive it from its dead-letter queue."
 
 
 class RequestTooLarge(RequestError):
@@ -238,8 +295,14 @@ class ModelInaccurate(RequestError):
     )
 
 
+class ScheduleNotFound(RequestError):
+    """The queue has no schedule of this name."""
+
+    remedy = "List the schedules of the queue, or create it with set_schedule()."
+
+
 class RedriveNotFound(RequestError):
-    """No redrive with this id is running or has run since the broker was opened."""
+    """No redrive with this id is running or is among the last that have ended."""
 
     remedy = "Start a new redrive; messages that were already moved stay moved."
 
@@ -324,16 +387,22 @@ class NodeInsecure(UnavailableError):
     remedy = "Set up TLS for every node of the cluster, so that each advertises an https address."
 
 
-class QueueFull(UnavailableError):
+class QueueFull(FullError):
     """The queue has reached its limit of messages or bytes. The message was not enqueued."""
 
     remedy = "Retry later, add consumers, or raise the queue's limit."
 
 
 class TooManyWaiters(UnavailableError):
-    """The limit of consumers that wait at the same time is reached. This one was refused."""
+    """The limit of consumers, or of pieces of uploads, that wait at the same time is reached. This one was refused."""
 
-    remedy = "Retry later, wait with fewer consumers, or raise the limit that the error names."
+    remedy = "Retry later, let fewer wait at the same time, or raise the limit that the error names."
+
+
+class TooManyUploads(UnavailableError):
+    """The caller has too many uploads or too many uploaded bytes open. Nothing was stored."""
+
+    remedy = "Enqueue or drop open uploads, then retry; or raise the limit that the error names."
 
 
 class TooManyConnections(UnavailableError):
@@ -405,13 +474,13 @@ class StoreDamaged(StoreCorrupt):
     )
 
 
-class KeyFull(UnavailableError):
+class KeyFull(FullError):
     """A fairness key has reached its limit of waiting messages. The new one was not accepted."""
 
     remedy = "Slow this tenant's producers down and retry later, or raise the key's limit."
 
 
-class GlobalFull(UnavailableError):
+class GlobalFull(FullError):
     """The limit of waiting messages over all queues and keys is reached. The new one was not accepted."""
 
     remedy = "Retry later, add consumers, or raise the limit."
@@ -421,6 +490,18 @@ class WaitTimedOut(UnavailableError):
     """The caller's timeout passed before a message came or before a limit allowed another one. Nothing was changed."""
 
     remedy = "Retry later, or wait longer."
+
+
+class CallTimedOut(UnavailableError):
+    """The caller's timeout passed before the server answered. The server may or may not have carried out the request.
+
+    The cause names what keeps the client from the server, if that is known.
+    """
+
+    remedy = (
+        "Check that a server runs at this address, then send the request again; "
+        "give an enqueue a dedup id so that it counts once."
+    )
 
 
 class DeadlinePassed(UnavailableError):

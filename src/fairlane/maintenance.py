@@ -1,21 +1,24 @@
 """Checking and repairing a store that no broker has open, and declaring that it was restored from a backup.
 
 A broker refuses a damaged store. Checking says what is damaged and how much that affects; repairing copies what is
-readable to a new database, keeps the damaged files, and goes on with sequences that were certainly never issued.
+readable to a new place, keeps the damaged files, and goes on with sequences that were certainly never issued.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, cast
 
+from fairlane.adapters.folder.examination import Examination
+from fairlane.adapters.folder.high_water import FILE_NAME
+from fairlane.adapters.folder.mark import LOG, MARK, ROCKSDB, Kind, kind_of
+from fairlane.adapters.folder.replacement import UNKNOWN_SKIP, finish, is_unfinished, move_aside
+from fairlane.adapters.log import repair as log_repair
 from fairlane.adapters.numbered_store import NumberedStore
-from fairlane.adapters.rocksdb import repair
-from fairlane.adapters.rocksdb.database import probe_reach
-from fairlane.adapters.rocksdb.folder import DATABASE, MARK, Examination, examine, locked
-from fairlane.adapters.rocksdb.high_water import FILE_NAME, HighWater
-from fairlane.adapters.rocksdb.survey import Progress
-from fairlane.adapters.store_url import is_url
+from fairlane.adapters.store_url import is_url, split_folder
 from fairlane.adapters.succession import EMPTY
 from fairlane.adapters.system import SystemClock, SystemEntropy
 from fairlane.assembly import open_hooks, open_store
@@ -67,6 +70,10 @@ class RepairReport:
     aside: Path | None
 
 
+Progress = Callable[[int, int], None]
+"""Called with how much was done, and how much there is."""
+
+
 def _no_progress(_done: int, _all: int) -> None:
     pass
 
@@ -82,16 +89,15 @@ def check_store(place: Path | str, progress: Progress = _no_progress) -> StoreRe
     """
     if isinstance(place, str) and is_url(place):
         return _check_url(place, progress)
-    folder = _store_folder(place)
-    with locked(folder / DATABASE):
-        found = examine(folder, probe=_probe, progress=progress)
-        store = repair.ReadOnlyStore(folder / DATABASE)
+    folder, kind = _store_folder(place)
+    repair = _repair_of(kind)
+    with repair.locked(folder):
+        found = repair.examine(folder, progress)
         try:
-            inspected = inspect_store(store, store.recover(), progress) if (folder / DATABASE).exists() else None
+            with repair.reading(folder) as store:
+                inspected = inspect_store(store, store.recover(), progress) if store is not None else None
         except FairlaneError as error:
             return _report(found, None, error.cause)
-        finally:
-            store.close()
     return _report(found, inspected)
 
 
@@ -121,30 +127,31 @@ def repair_store(place: Path | str, *, is_dry_run: bool, progress: Progress = _n
     """
     if isinstance(place, str) and is_url(place):
         raise InvalidArgument("Only a store in a folder can be repaired. Restore a backup of the database or bucket.")
-    folder = _store_folder(place)
-    with locked(folder / DATABASE):
-        found = examine(folder, probe=_probe, progress=progress)
-        if repair.is_unfinished(folder):
-            return _finish(folder, found, is_dry_run=is_dry_run)
-        with repair.readable_part(folder, found.survey) as source:
+    folder, kind = _store_folder(place)
+    repair = _repair_of(kind)
+    with repair.locked(folder):
+        found = repair.examine(folder, progress)
+        if is_unfinished(folder, kind):
+            return _finish(folder, kind, found, is_dry_run=is_dry_run)
+        with repair.readable_part(folder) as source:
             inspected = None if source is None else inspect_store(source, source.recover(), progress)
             report = _report(found, inspected, "" if source is None else source.fault)
             if report.is_whole or is_dry_run:
                 return RepairReport(found=report, next_sequence=_reserved(found, report), aside=None)
             is_readable = source is not None and inspected is not None and inspected.is_whole and not source.fault
-            needs_new = not is_readable or found.survey.damage is not None
+            needs_new = not is_readable or found.is_damaged
             if needs_new:
                 bodies = () if inspected is None else inspected.bodies
                 repair.build(folder, source, _kept(inspected), bodies, progress)
-        aside = repair.move_aside(folder, with_database=needs_new)
+        aside = move_aside(folder, kind, with_data=needs_new)
         reserved = _reserved(found, report)
-        repair.finish(folder, end=report.end, reserved=reserved)
+        finish(folder, kind, end=report.end, reserved=reserved)
     return RepairReport(found=report, next_sequence=reserved, aside=aside)
 
 
-def _finish(folder: Path, found: Examination, *, is_dry_run: bool) -> RepairReport:
-    """Finish a repair that was interrupted after the damaged database was moved aside."""
-    end = repair.unfinished_end(folder)
+def _finish(folder: Path, kind: Kind, found: Examination, *, is_dry_run: bool) -> RepairReport:
+    """Finish a repair that was interrupted after the damaged data was moved aside."""
+    end = _repair_of(kind).unfinished_end(folder)
     report = StoreReport(
         faults=("A repair was interrupted; its new database is complete.",),
         first=1,
@@ -155,8 +162,50 @@ def _finish(folder: Path, found: Examination, *, is_dry_run: bool) -> RepairRepo
     )
     reserved = _reserved(found, report)
     if not is_dry_run:
-        repair.finish(folder, end=end, reserved=reserved)
+        finish(folder, kind, end=end, reserved=reserved)
     return RepairReport(found=report, next_sequence=reserved, aside=None)
+
+
+class ReadableStore(Store, Protocol):
+    """What can be read of a store.
+
+    Attributes:
+        fault: why the store itself cannot be opened, if this is only what could be salvaged of it.
+    """
+
+    fault: str
+
+
+class Repair(Protocol):
+    """What repairs a kind of store: a module of its adapter."""
+
+    def locked(self, folder: Path) -> AbstractContextManager[None]:
+        """Hold the lock of a store that no process has open."""
+
+    def examine(self, folder: Path, progress: Progress) -> Examination:
+        """Find out whether a store is whole, without changing anything."""
+
+    def reading(self, folder: Path) -> AbstractContextManager[ReadableStore | None]:
+        """Provide the store as it is, to be read only; None if it is gone."""
+
+    def readable_part(self, folder: Path) -> AbstractContextManager[ReadableStore | None]:
+        """Provide as much of a store as can be read; None if it is gone."""
+
+    def build(
+        self, folder: Path, source: ReadableStore | None, extent: Extent, bodies: Sequence[int], progress: Progress
+    ) -> None:
+        """Build new data beside the damaged data."""
+
+    def unfinished_end(self, folder: Path) -> int:
+        """Return the next sequence of the new data of an interrupted repair."""
+
+
+def _repair_of(kind: Kind) -> Repair:
+    if kind is LOG:
+        return cast("Repair", log_repair)
+    from fairlane.adapters.rocksdb import repair as rocksdb_repair
+
+    return cast("Repair", rocksdb_repair)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,12 +233,12 @@ def declare_restored(place: Path | str) -> RestoreReport:
         StoreFailed, StoreCorrupt, StoreDamaged: the store can't be opened.
     """
     if not (isinstance(place, str) and is_url(place)):
-        place = _store_folder(place)
+        place, _ = _store_folder(place)
     store = _numbered(open_store(place))
     engine = Engine(store, hooks=open_hooks(lambda _key: None), clock=SystemClock(), entropy=SystemEntropy())
     try:
         engine.open()
-        journal_id = engine.renew_journal(skip=repair.UNKNOWN_SKIP)
+        journal_id = engine.renew_journal(skip=UNKNOWN_SKIP)
         cycle = engine.begin()
         engine.write(cycle)
         engine.sync()
@@ -201,30 +250,30 @@ def declare_restored(place: Path | str) -> RestoreReport:
 
 def _numbered(store: Store) -> Store:
     """Return a store as its broker sees it: that of a partition counts from a high number, as its records tell."""
+    first = counts_from(store)
+    return NumberedStore(store, first=first) if first else store
+
+
+def counts_from(store: Store) -> int:
+    """Return the number that the sequences of a store, which is closed, begin after for its broker."""
     try:
         store.recover()
         page = next(store.pages(0), None)
     finally:
         store.close()
-    if page is None:
-        return store
-    first = decode(page.page).records[0].sequence - page.sequence
-    return NumberedStore(store, first=first) if first else store
+    return decode(page.page).records[0].sequence - page.sequence if page is not None else 0
 
 
-def _store_folder(place: Path | str) -> Path:
-    folder = Path(place)
-    if not any((folder / name).exists() for name in (MARK, FILE_NAME, DATABASE)):
+def _store_folder(place: Path | str) -> tuple[Path, Kind]:
+    """Return the folder of a store, and its kind."""
+    folder = Path(split_folder(str(place))[1])
+    names = (MARK, FILE_NAME, LOG.data, ROCKSDB.data)
+    if not any((folder / name).exists() for name in names):
         raise InvalidArgument(f"{folder} is not a Fairlane store. Name the data folder of a server or broker.")
-    return folder
-
-
-def _probe(database: Path) -> int:
-    """Return the next sequence of a database; 1 if it can't be opened, which the inspection reports."""
-    try:
-        return probe_reach(database)
-    except FairlaneError:
-        return 1
+    kind = kind_of(folder)
+    if kind is None:  # the mark is damaged and the data is gone, or an interrupted repair has moved it aside
+        kind = next((each for each in (LOG, ROCKSDB) if is_unfinished(folder, each)), LOG)
+    return folder, kind
 
 
 def _kept(inspected: Inspection | None) -> Extent:
@@ -239,14 +288,12 @@ def _kept(inspected: Inspection | None) -> Extent:
 def _reserved(found: Examination, report: StoreReport) -> int:
     """Return the first sequence that was certainly never issued."""
     if found.high_water is None:
-        return report.expected_end + repair.UNKNOWN_SKIP
+        return report.expected_end + UNKNOWN_SKIP
     return max(found.high_water.reserved, report.expected_end)
 
 
 def _report(found: Examination, inspected: Inspection | None, fault: str = "") -> StoreReport:
-    mark = found.high_water if found.high_water is not None else HighWater()
-    damage = found.survey.damage
-    expected_end = max(mark.required(), found.survey.reach, damage.after_reach if damage is not None else 1)
+    expected_end = found.expected_end
     faults = (*found.faults, *([fault] if fault else []))
     if inspected is None:
         return StoreReport(faults=faults, first=1, end=1, expected_end=expected_end, messages=0, unreadable=())

@@ -11,14 +11,17 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "count_calls.py"
 CEILINGS = {
-    "http_enqueue": (120, 34),
-    "http_lease": (120, 36),
-    "http_ack": (92, 30),
-    "stream_enqueue": (133, 37),
-    "stream_lease": (160, 40),
-    "stream_ack": (117, 34),
+    "http_enqueue": (144, 42),
+    "http_lease": (137, 42),
+    "http_ack": (117, 38),
+    "stream_enqueue": (152, 45),
+    "stream_lease": (164, 46),
+    "stream_ack": (127, 41),
 }
-"""The most calls and files of each walk. Lower them when a walk gets shorter."""
+"""The most calls and files of each walk. Lower them when a walk gets shorter.
+
+About 25 calls are the log, the store of a new folder. RocksDB does the same outside Python.
+"""
 
 
 @pytest.fixture(scope="module")

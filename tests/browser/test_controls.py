@@ -125,7 +125,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, 
         ("hooks/mine", ["#set-hook", "#yes"], "has no right to admin on any queue"),
         ("dead/mine", ["#redrive", "#yes"], "has no right to admin on any queue"),
         ("pipeline", [], "has no right to admin"),
-        ("controls", [], "has no right to admin"),
+        ("controls", [], "has no right to observe on all queues"),
     ],
 )
 def test_missing_rights_are_shown(

@@ -18,11 +18,13 @@ def test_queues(server: Served, viewer: Viewer) -> None:
     server.enqueue("full", "acme", 50)
     server.enqueue("full", "bakery", 2)
     page = viewer.open(server)
-    viewer.sees("acme is noisy")
     viewer.shows("full", "no consumers", "52", "0")
+    viewer.sees("This queue has no consumers.")
     assert page.locator("tbody tr").first.locator("th").inner_text() == "full"
     viewer.shows("calm", "healthy", "0", "0")
     assert page.locator("#state").inner_text() == "live"
+    server.lease("full", 10)
+    viewer.sees("acme is noisy: 96 % of all work is its. It receives 80 % of the service and is entitled to 80 %.")
 
 
 def test_queue(server: Served, viewer: Viewer) -> None:

@@ -65,7 +65,7 @@ def loaded(server: Served, queue: str) -> Iterator[None]:
             with suppress(httpx.HTTPError):
                 for key, count in (("acme", 20), ("bakery", 2), ("clinic", 1)):
                     server.enqueue(queue, key, count)
-                server.post("queue/ack", {"queue": queue, "receipts": server.lease(queue, 20)})
+                server.post("queue/ack", {"queue": queue, "receipts": server.lease(queue, 5)})
 
     worker = Thread(target=work)
     worker.start()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from fairlane.adapters.log.store import LogStore
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.adapters.postgres.store import PostgresStore
@@ -76,6 +77,22 @@ class TestRocksDbStore(ContractWithModel):
 
     def _store_in(self, folder: Path) -> Store:
         store = RocksDbStore(folder)
+        self.folder_of[id(store)] = folder
+        return store
+
+
+class TestLogStore(TestRocksDbStore):
+    def _store_in(self, folder: Path) -> Store:
+        store = LogStore(folder)
+        self.folder_of[id(store)] = folder
+        return store
+
+
+class TestLogStoreOfTinySegments(TestRocksDbStore):
+    """Each commit begins a segment, or compacts one."""
+
+    def _store_in(self, folder: Path) -> Store:
+        store = LogStore(folder, segment_bytes_max=4096)
         self.folder_of[id(store)] = folder
         return store
 

@@ -36,7 +36,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-ELSEWHERE = {"docs/guides/outbox.md"}
+ELSEWHERE = {"docs/guides/outbox.md", "docs/quickstart.md"}
 """Pages that need servers, and have tests of their own beside this one."""
 LONG = {page: [pytest.mark.long] for page in ("docs/guides/pipeline.md", "docs/guides/spark-sources.md")}
 """Pages that run Spark take minutes on a busy machine."""

@@ -25,7 +25,7 @@ def _line(summary: Summary) -> str:
         f"seed={summary.seed} operations={summary.operations} answered={summary.answered} crashes={crashes} "
         f"faults={faults} deliveries={summary.deliveries} events={summary.events} "
         f"claims={summary.claims} published={summary.published} carried={summary.carried} "
-        f"trimmed={summary.trimmed} digest={summary.digest}"
+        f"trimmed={summary.trimmed} ticks={summary.ticks} digest={summary.digest}"
     )
 
 

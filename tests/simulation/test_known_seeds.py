@@ -17,6 +17,12 @@ _LARGE = (
     1_724_709_358,
     1_970_004_739,
     11_015_852,
+    521_169_980,
+    647_055_429,
+    1_978_428_074,
+    1_393_914_848,
+    386_778_314,
+    1_681_060_268,
 )
 KNOWN = frozenset((*_SMALL, *_LARGE))
 """All seeds of this file, so that others need not run them again."""
@@ -164,3 +170,32 @@ def test_seed_11015852_a_queue_whose_creation_failed() -> None:
     """An enqueue created its queue by a template and waited for a script, and the commit of that cycle failed. After
     the recovery the enqueue was refused, because the queue was missing."""
     assert holds(11_015_852)
+
+
+def test_seed_521169980_a_sink_that_is_dropped_and_created_again() -> None:
+    """A sink published, was dropped and created again in one commit; the auditor judged the answer by the new one."""
+    assert holds(521_169_980)
+
+
+def test_seed_647055429_a_gate_without_lanes() -> None:
+    """A throttle had a token, and the messages that had waited for it were gone: a busy consumer was passed over for
+    them, and got no plain message until the next request for the queue."""
+    assert holds(647_055_429)
+
+
+def test_seed_1978428074_a_tick_that_waits_while_its_schedule_is_run() -> None:
+    """A tick waited for capacity and was enqueued although its schedule, which skips overlaps, had been run by hand."""
+    assert holds(1_978_428_074)
+
+
+def test_seeds_1393914848_and_386778314_a_producer_behind_returned_leases() -> None:
+    """On a full disk the leases that the broker returns by itself were taken before an enqueue in every cycle, so the
+    producer was never refused and the broker never rested."""
+    assert holds(1_393_914_848)
+    assert holds(386_778_314)
+
+
+def test_seed_1681060268_a_tick_that_outlives_those_before_it() -> None:
+    """A commit with three ticks of a schedule failed while the fourth waited for capacity. The fourth got in after the
+    recovery, which settled the three without a message."""
+    assert holds(1_681_060_268)

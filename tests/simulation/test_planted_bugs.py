@@ -6,26 +6,37 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 
-from fairlane.broker.engine import recovery
+from fairlane.broker import calendar
+from fairlane.broker.engine import expiry, recovery
 from fairlane.broker.steady_time import BrokerTime
+from fairlane.broker.waiting import redrives, ticks
 from fairlane.broker.waiting.consumers import WaitingConsumers
+from fairlane.broker.waiting.redrives import Redrives
 from fairlane.core import apply as apply_module
 from fairlane.core.apply import apply, messages
 from fairlane.core.apply import journal as apply_journal
-from fairlane.core.commands import Open
-from fairlane.core.decide import DECIDERS, claims, leases, staging
+from fairlane.core.apply import schedules as apply_schedules
+from fairlane.core.commands import Open, SweepResults
+from fairlane.core.dead_letters import numbers_meant
+from fairlane.core.decide import DECIDERS, cancel, claims, finished, leases, returns, staging
+from fairlane.core.decide import schedules as decide_schedules
 from fairlane.core.decision import Decision
+from fairlane.core.finished import FinishedMessages
 from fairlane.core.ledger import Message
+from fairlane.core.redrive_state import RedriveState
 from fairlane.core.schedule import Schedule
+from fairlane.errors import MessageNotFound
 from fairlane.journal import codec
 from fairlane.journal.records import Opened, Staged
 from fairlane.model.ids import number_in
-from fairlane.model.message import Receipt
+from fairlane.model.message import NEVER_MS, Receipt
 from fairlane.scheduler.buckets import Throttles
 from fairlane.scheduler.kernel import Kernel
 from fairlane.scheduler.key_limits import InUseLimit
+from fairlane.scheduler.order import OrderedGroup
 from fairlane.scheduler.token_bucket import Bucket
 from tests.kit.simulate import main
 from tests.kit.simulation.simulation import Simulation, SimulationFailed
@@ -46,17 +57,18 @@ def forget_to_release_a_cap(patch: pytest.MonkeyPatch) -> None:
 
 def forget_to_fence(patch: pytest.MonkeyPatch) -> None:
     """A client that knows the id of a message may ack it under any lease."""
-    held = leases._held
+    held = leases.held_under
 
-    def unfenced(queue: Any, receipts: Any, now_ms: int) -> Any:
+    def unfenced(ledger: Any, queue: Any, receipts: Any, now_ms: int) -> Any:
         known = [queue.messages.get(number_in(receipt.id) or 0) for receipt in receipts]
         forged = [
             Receipt(receipt.id, message.token) if message is not None and message.token else receipt
             for receipt, message in zip(receipts, known, strict=True)
         ]
-        return held(queue, forged, now_ms)
+        return held(ledger, queue, forged, now_ms)
 
-    patch.setattr(leases, "_held", unfenced)
+    for module in (leases, returns):
+        patch.setattr(module, "held_under", unfenced)
 
 
 class ForgetfulDisk(SimulatedDisk):
@@ -170,6 +182,26 @@ def let_a_return_keep_its_place(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Message, "set_times", set_times)
 
 
+def put_retries_at_the_tail(patch: pytest.MonkeyPatch) -> None:
+    """In a strict order a message that failed goes again after those that came later."""
+    patch.setattr(OrderedGroup, "insert", lambda group, item, _place_of: group.append(item))
+
+
+def leave_those_behind_leased(patch: pytest.MonkeyPatch) -> None:
+    """In a strict order a message fails, and its consumer acknowledges the ones after it."""
+    patch.setattr(returns, "sent_back", lambda *_known, **_how: [])
+
+
+def accept_acks_out_of_order(patch: pytest.MonkeyPatch) -> None:
+    """In a strict order a message is acknowledged before one that is leased with it."""
+    patch.setattr(leases, "in_order", lambda _queue, held: {message.number for message in held})
+
+
+def forget_the_order_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """After a crash messages are handed out behind those of their key that are leased."""
+    patch.setattr(Kernel, "resume_order", do_nothing)
+
+
 def forget_to_give_credit_back(patch: pytest.MonkeyPatch) -> None:
     """A consumer that acks gets no more messages."""
     patch.setattr(WaitingConsumers, "free", do_nothing)
@@ -240,7 +272,109 @@ def forget_the_jump(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BrokerTime, "_look", do_nothing)
 
 
+def forget_redrives_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """A redrive that was interrupted does not go on, and never ends."""
+    patch.setattr(Redrives, "resume", do_nothing)
+
+
+def redrive_what_died_since(patch: pytest.MonkeyPatch) -> None:
+    """A redrive that goes on takes dead letters that it was not ordered for, and those it has moved once more."""
+    patch.setattr(redrives, "dead_before", lambda wanted, queue, _sequence: numbers_meant(wanted, queue))
+
+
+def forget_redrives_at_the_base(patch: pytest.MonkeyPatch) -> None:
+    """Recovery from a baseline after its order does not know of a redrive."""
+    image = RedriveState.image
+    patch.setattr(RedriveState, "image", lambda self: msgspec.structs.replace(image(self), moved=0))
+
+
+def forget_results_at_the_base(patch: pytest.MonkeyPatch) -> None:
+    """Results that recovery does not see again are lost with a restart."""
+    carry = FinishedMessages.carry
+
+    def forgetful(self: FinishedMessages, image: Any, home: int) -> None:
+        if image.number in self.known:
+            carry(self, image, home)
+
+    patch.setattr(FinishedMessages, "carry", forgetful)
+
+
+def keep_results_for_good(patch: pytest.MonkeyPatch) -> None:
+    """Results are never swept, and fill the store."""
+    patch.setattr(FinishedMessages, "due_ms", NEVER_MS)
+
+
+def sweep_results_early(patch: pytest.MonkeyPatch) -> None:
+    """A result is gone before its time is over."""
+    patch.setattr(expiry, "SweepResults", lambda through_ms: SweepResults(through_ms=through_ms + 2_000))
+
+
+def mix_up_results(patch: pytest.MonkeyPatch) -> None:
+    """Messages that are acknowledged together get the results of each other."""
+    keep = finished.done
+
+    def mixed(pairs: Any, sequence: int, now_ms: int) -> Any:
+        receipts = [receipt for _, receipt in pairs]
+        return keep([(pair[0], receipt) for pair, receipt in zip(pairs, receipts[::-1], strict=True)], sequence, now_ms)
+
+    patch.setattr(leases, "done", mixed)
+
+
+def cancel_without_a_word(patch: pytest.MonkeyPatch) -> None:
+    """The consumer of a cancelled message is told that there never was one."""
+    patch.setattr(
+        leases, "absent", lambda _ledger, queue, message_id, _number: MessageNotFound(f"{queue} {message_id}")
+    )
+
+
+def cancel_and_keep_the_lease(patch: pytest.MonkeyPatch) -> None:
+    """A cancelled message goes while its lease lasts, so that its key stays at its cap."""
+    patch.setattr(cancel, "given_back", lambda *_: [])
+
+
+def forget_settled_ticks_at_the_base(patch: pytest.MonkeyPatch) -> None:
+    """A broker that recovers from a baseline fires ticks again that have fired before."""
+
+    def revive(queue: Any, image: Any) -> None:
+        apply_schedules.revive_schedule(queue, image)
+        queue.schedules[image.name].settled_ms = image.created_ms
+
+    patch.setattr(apply_journal, "revive_schedule", revive)
+
+
+def count_ticks_from_now(patch: pytest.MonkeyPatch) -> None:
+    """A broker that was down forgets the ticks that it should catch up on."""
+
+    def from_now(self: Any, schedule: Any, now_ms: int) -> None:
+        schedule.settled_ms = max(schedule.settled_ms, now_ms)
+        schedule.due_ms = calendar.next_tick(schedule.spec, schedule.settled_ms)
+        if schedule.due_ms is not None and not schedule.is_paused:
+            self._push(schedule, schedule.due_ms)
+
+    patch.setattr(ticks.Ticks, "_arm", from_now)
+
+
+def forget_overlaps(patch: pytest.MonkeyPatch) -> None:
+    """A schedule that must not overlap enqueues a second message while the first is there."""
+    for module in (ticks, decide_schedules):  # where a tick becomes due, and where one that waited is decided
+        patch.setattr(module, "overlaps", lambda *_: False)
+
+
+def settle_ticks_twice(patch: pytest.MonkeyPatch) -> None:
+    """A tick that waited while it was computed again enqueues a second message."""
+    patch.setattr(decide_schedules, "_tick_fault", do_nothing)
+
+
 PLANTS: list[Plant] = [
+    forget_redrives_at_a_restart,
+    redrive_what_died_since,
+    forget_redrives_at_the_base,
+    forget_results_at_the_base,
+    keep_results_for_good,
+    sweep_results_early,
+    mix_up_results,
+    cancel_without_a_word,
+    cancel_and_keep_the_lease,
     follow_the_wall_clock,
     forget_the_jump,
     forget_to_release_a_cap,
@@ -260,6 +394,10 @@ PLANTS: list[Plant] = [
     forget_producer_numbers,
     forget_deadlines,
     let_a_return_keep_its_place,
+    put_retries_at_the_tail,
+    leave_those_behind_leased,
+    accept_acks_out_of_order,
+    forget_the_order_at_a_restart,
     forget_to_give_credit_back,
     forget_consumers_at_the_base,
     forget_sinks_at_the_base,
@@ -268,6 +406,10 @@ PLANTS: list[Plant] = [
     publish_again,
     leave_parts_behind,
     stage_into_the_queue,
+    forget_settled_ticks_at_the_base,
+    count_ticks_from_now,
+    forget_overlaps,
+    settle_ticks_twice,
 ]
 
 

@@ -135,9 +135,11 @@ class Sums:
         self._decided(life, event, "missed" if event["reason"] == "deadline" else "otherwise")
         life.queue, life.begun_ms, life.due_ms = event["target"], int(event["at_ms"]), None
         life.retries, life.outcome = False, "dead"
+        self._note(life, event["at_ms"], redriven=1)  # unless it came to an ordinary queue, this counts nowhere
 
     def _redriven(self, event: dict[str, Any]) -> None:
         life = self.lives[event["message_id"]]
+        self._note(life, event["at_ms"], removed=1)
         life.queue, life.begun_ms, life.due_ms = event["target"], int(event["at_ms"]), _whole(event["due_ms"])
         life.key, life.cost, life.deadline_ms = (
             tuple(event["fairness_key"]),

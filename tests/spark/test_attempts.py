@@ -64,7 +64,7 @@ def in_numpy(files: list[Path]) -> set[Attempt]:
     }
 
 
-@pytest.mark.parametrize("seed", [4, 14])
+@pytest.mark.parametrize("seed", [3, 8])
 def test_spark_and_what_if_find_the_same_attempts(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """Every attempt of a random journal that ended has the same lease, length and end in both."""
     files = journal_of(seed, tmp_path)

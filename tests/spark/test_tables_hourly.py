@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from fairlane.spark.tables.attempts import attempts
 from fairlane.spark.tables.histogram import bucket_of, greatest_in, merged
 from fairlane.spark.tables.hourly import latency, sla, tenant_usage, throttle_waits
-from tests.spark.table_rows import DAY_0, HOUR, Event, enqueued, frame, of, told
+from tests.spark.table_rows import DAY_0, HOUR, Event, enqueued, event, frame, of, told
 
 
 def served(first: int, at: int, wait: int, service: int, **terms: object) -> list[Event]:
@@ -50,6 +50,57 @@ def test_usage_counts_everything_in_its_hour(spark: SparkSession) -> None:
         ("beta", DAY_0, 1, 10, 1, 1, 0, 0, 0, 0, 1, 1, 1, 0, 0),
         ("beta", DAY_0 + HOUR, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1),
     ]
+
+
+def test_dead_letters_in_an_ordinary_queue_are_usage_of_it(spark: SparkSession) -> None:
+    """They come in as redriven, and leave as acknowledged, dead or removed: what is left is what the queue has."""
+    rows = []
+    for message in (1, 11, 21, 31):
+        rows += [
+            enqueued(message, 0, "acme"),
+            of("leased", message + 1, 1, message),
+            of("dead", message + 2, 2, message, reason="hook", ended="failure", target="slow"),
+        ]
+    rows += [
+        of("leased", 40, 3, 1, queue="slow"),
+        of("acked", 41, 4, 1, queue="slow"),
+        of("redriven", 42, 5, 11, queue="slow", target="mail", fairness_key=["acme"], cost=1, throttles=[]),
+        of("leased", 43, 6, 21, queue="slow"),
+        of("dead", 44, 7, 21, queue="slow", reason="hook", ended="failure", target="slow.dlq"),
+    ]
+    usage = tenant_usage(attempts(frame(spark, *rows)))
+    assert told(usage, "queue", "enqueued", "redriven", "acked", "dead", "removed") == [
+        ("mail", 4, 1, 0, 4, 0),
+        ("slow", 0, 4, 1, 1, 1),
+    ]
+
+
+def test_usage_counts_refused_messages_in_the_hour_of_the_refusal(spark: SparkSession) -> None:
+    """Refusals add up by key and hour, beside messages that were enqueued; those without a key share a name."""
+    rows = [
+        enqueued(1, 0, "acme"),
+        _refused(2, 10, ["acme"], messages=3, cost=6),
+        _refused(3, 20, ["acme"], messages=2, cost=2),
+        _refused(4, HOUR, ["acme", "web"], messages=7, cost=7),
+        _refused(5, 30, None, messages=4, cost=4),
+    ]
+    events = frame(spark, *rows)
+    usage = tenant_usage(attempts(events), events=events)
+    assert told(usage, "key", "top_key", "hour_ms", "enqueued", "refused", "refused_cost") == [
+        ("_others", "_others", DAY_0, 0, 4, 4),
+        ("acme", "acme", DAY_0, 1, 5, 8),
+        ("acme/web", "acme", DAY_0 + HOUR, 0, 7, 7),
+    ]
+    again = tenant_usage(attempts(events.where("sequence > 3")), usage, events=events.where("sequence > 3"))
+    assert told(again, "key", "hour_ms", "refused") == [
+        ("_others", DAY_0, 8),
+        ("acme", DAY_0, 5),
+        ("acme/web", DAY_0 + HOUR, 14),
+    ]
+
+
+def _refused(sequence: int, at: int, key: list[str] | None, *, messages: int, cost: int) -> Event:
+    return event("refused", sequence, at, queue="mail", fairness_key=key, messages=messages, cost=cost)
 
 
 def test_latency_tells_percentiles_of_waits_and_service(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from pathlib import Path
 
 import pytest
@@ -65,13 +66,17 @@ def test_277_the_delay_of_the_automatic_nack() -> None:
         assert client.peek("q")[0].status == "delayed"
 
 
-def test_278_a_payload_is_written_to_a_file(tmp_path: Path) -> None:
-    """`message.write_to(path)` writes the payload to a file; the payload itself is bytes, not a reader."""
+def test_278_a_payload_is_a_reader_and_a_file(tmp_path: Path) -> None:
+    """`message.reader()` is a binary file to read from, and `message.write_to(path)` writes the payload to a file."""
+    payload = bytes(range(250)) * 80_000
     with Client.embedded() as client:
         client.create_queue("q")
-        client.enqueue("q", b"payload")
-        client.lease("q")[0].write_to(tmp_path / "out")
-    assert (tmp_path / "out").read_bytes() == b"payload"
+        client.enqueue_stream("q", io.BytesIO(payload))
+        (message,) = client.lease("q")
+        with message.reader() as reader:
+            assert (reader.read(3), reader.size) == (b"\0\1\2", len(payload))
+        message.write_to(tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == payload
 
 
 def test_280_a_message_has_its_state() -> None:
@@ -271,12 +276,15 @@ def test_292_payload_out(shell: Shell, tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == b"x"
 
 
-def test_293_payloads_are_files_on_both_sides(shell: Shell, tmp_path: Path) -> None:
-    """`enqueue --file` and `dequeue --payload-out` move files; each is read whole, up to the limits of the server."""
-    (tmp_path / "in").write_bytes(bytes(1_000_000))
+def test_293_payloads_are_streamed_on_both_sides(shell: Shell, tmp_path: Path) -> None:
+    """`enqueue --file` and `dequeue --payload-out` move files of any size piece by piece."""
+    payload = bytes(range(250)) * 80_000
+    (tmp_path / "in").write_bytes(payload)
     shell.ok("enqueue", "jobs", "--file", str(tmp_path / "in"))
+    (view,) = shell.broker.peek("jobs", with_body=True)
+    assert (view.size, view.payload) == (len(payload), None)
     shell.ok("dequeue", "jobs", "--payload-out", str(tmp_path / "out"))
-    assert (tmp_path / "out").read_bytes() == bytes(1_000_000)
+    assert (tmp_path / "out").read_bytes() == payload
 
 
 def test_294_visibility_and_owner(shell: Shell) -> None:

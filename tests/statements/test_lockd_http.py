@@ -7,7 +7,7 @@ import base64
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -145,28 +145,40 @@ def test_219_ids_are_uuids() -> None:
     on_server(test)
 
 
-def test_220_and_221_payloads_are_bounded() -> None:
-    """Payloads are read whole, in and out, and bounded by `payload_bytes_max`; they are not streamed yet."""
+async def sent(size: int) -> AsyncIterator[bytes]:
+    """Yield a payload of zeros in chunks."""
+    for at in range(0, size, 100_000):
+        yield bytes(min(100_000, size - at))
+
+
+def test_220_and_221_payloads_are_streamed() -> None:
+    """A raw payload is stored in pieces as it arrives, and sent piece by piece to the consumer."""
 
     async def test(server: LocalServer) -> None:
-        payload = bytes(range(256)) * 4096
         raw = {"content-type": "application/octet-stream"}
-        await server.http.post("/v1/queue/enqueue?queue=orders", content=payload, headers=raw)
-        answer = await server.http.post(
-            "/v1/queue/dequeue", json={"queue": "orders"}, headers={"accept": "application/octet-stream"}
-        )
-        assert answer.content == payload
+        size = 20_000_000
+        answer = await server.http.post("/v1/queue/enqueue?queue=orders", content=sent(size), headers=raw)
+        assert answer.status_code == 200
+        (view,) = await server.broker.peek("orders", with_body=True)
+        assert (view.size, view.payload) == (size, None)
+        accepted = {"accept": "application/octet-stream"}
+        leased = await server.http.post("/v1/queue/dequeue", json={"queue": "orders"}, headers=accepted)
+        assert (leased.headers["content-length"], leased.content) == (str(size), bytes(size))
 
     on_server(test)
 
 
-def test_222_and_223_large_payloads_need_settings() -> None:
-    """Payloads above 16 MiB are refused with 413 unless `payload_bytes_max` and `body_bytes_max` allow them."""
+def test_222_and_223_large_payloads_need_no_settings() -> None:
+    """100 MB and 1 GB payloads need no settings; above `upload_bytes_max`, 16 GiB, they are refused unread."""
 
     async def test(server: LocalServer) -> None:
-        raw = {"content-type": "application/octet-stream"}
-        answer = await server.http.post("/v1/queue/enqueue?queue=orders", content=bytes(17 << 20), headers=raw)
+        assert Settings().upload_bytes_max == 16 * 1024**3
+        upload = await server.broker.begin_upload("orders", size=10**9)
+        assert upload.piece_bytes == 512 * 1024
+        raw = {"content-type": "application/octet-stream", "content-length": str(17 * 1024**3)}
+        answer = await server.http.post("/v1/queue/enqueue?queue=orders", content=sent(10), headers=raw)
         assert answer.status_code == 413
+        assert "upload_bytes_max" in answer.json()["error"]["cause"]
 
     on_server(test)
 

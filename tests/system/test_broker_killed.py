@@ -12,8 +12,8 @@ from tests.kit.servers.stores import PostgresServer, S3Server
 from .broker_audit import Auditor
 from .broker_lives import Lives, audit_what_is_left
 
-KILLS = {"rocksdb": 8, "postgres": 4, "s3": 4}
-MANY = 50
+KILLS = {"log": 8, "rocksdb": 8, "postgres": 4, "s3": 4}
+MANY = {"log": 100, "rocksdb": 50, "postgres": 50, "s3": 50}
 KILLS_WHILE_OPENING = 4
 
 
@@ -25,7 +25,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["a few", pytest.param("many", marks=pytest.mark.long)])
 def kills(kind: str, request: pytest.FixtureRequest) -> int:
     """How often a broker is killed under load."""
-    return MANY if request.param == "many" else KILLS[kind]
+    return MANY[kind] if request.param == "many" else KILLS[kind]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def store(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     if kind == "s3":
         bucket: S3Server = request.getfixturevalue("s3")
         return bucket.url(BUCKET, tmp_path.name) + "&window_ms=2&owner=load"
-    return str(tmp_path / "store")
+    return f"{kind}:{tmp_path / 'store'}"
 
 
 def test_a_broker_killed_under_load_keeps_its_word(kind: str, kills: int, store: str, tmp_path: Path) -> None:

@@ -10,52 +10,74 @@ from pathlib import Path
 import pytest
 
 from tests.kit.damage.base import Answered, make_base
-from tests.kit.damage.kinds import KINDS
-from tests.kit.damage.trial import SEEDS, Outcome, random_trial, trial
+from tests.kit.damage.trial import KINDS_OF, SEEDS, Outcome, random_trial, trial
 
 _SEEDS_QUICK = 40
+Base = tuple[Path, Answered]
+CASES = [(store, kind) for store, kinds in KINDS_OF.items() for kind in kinds]
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answered]:
-    folder = tmp_path_factory.mktemp("base") / "store"
-    return folder, make_base(folder)
+def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Base]:
+    """Make a store of each kind."""
+    folder = tmp_path_factory.mktemp("base")
+    return {store: (folder / store, make_base(folder / store, store)) for store in KINDS_OF}
 
 
 @pytest.fixture(scope="module")
-def outcomes(base: tuple[Path, Answered], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+def outcomes(bases: dict[str, Base], tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Outcome]:
     """Try all known kinds of damage."""
     work = tmp_path_factory.mktemp("damaged")
-    return {kind: trial(*base, work, kind, damage) for kind, damage in KINDS.items()}
+    return {(store, kind): trial(*bases[store], work, kind, KINDS_OF[store][kind]) for store, kind in CASES}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_known_kind_of_damage_is_loud_or_harmless(outcomes: dict[str, Outcome], kind: str) -> None:
+@pytest.mark.parametrize("case", CASES, ids=": ".join)
+def test_a_known_kind_of_damage_is_loud_or_harmless(
+    outcomes: dict[tuple[str, str], Outcome], case: tuple[str, str]
+) -> None:
     """A store with this damage is refused, or has everything that was answered."""
-    assert not outcomes[kind].is_silent, outcomes[kind]
+    assert not outcomes[case].is_silent, outcomes[case]
 
 
+@pytest.mark.parametrize("store", KINDS_OF)
 @pytest.mark.parametrize("kind", ["none", "log: garbage after the end", "log: zeros after the end"])
-def test_what_is_no_damage_is_not_refused(outcomes: dict[str, Outcome], kind: str) -> None:
+def test_what_is_no_damage_is_not_refused(outcomes: dict[tuple[str, str], Outcome], store: str, kind: str) -> None:
     """A store that lost nothing starts."""
-    assert outcomes[kind].result == "started, nothing lost"
+    assert outcomes[store, kind].result == "started, nothing lost"
 
 
-_LOSSES = [kind for kind in KINDS if kind.startswith("log: ") and not kind.endswith("after the end")]
+def test_a_lost_summary_of_a_segment_is_no_damage(outcomes: dict[tuple[str, str], Outcome]) -> None:
+    """Summaries are a cache."""
+    for kind in ("summary: deleted", "summary: 1 byte flipped"):
+        assert outcomes["log", kind].result == "started, nothing lost"
 
 
-@pytest.mark.parametrize("kind", [*_LOSSES, "folder rocksdb gone", "CURRENT and log gone", "high-water mark: gone"])
-def test_lost_commits_are_refused(outcomes: dict[str, Outcome], kind: str) -> None:
+_LOSSES = [case for case in CASES if case[1].startswith("log: ") and not case[1].endswith("after the end")]
+_MORE_LOSSES = [
+    ("rocksdb", "folder rocksdb gone"),
+    ("rocksdb", "CURRENT and log gone"),
+    ("rocksdb", "high-water mark: gone"),
+    ("log", "folder log gone"),
+    ("log", "high-water mark: gone"),
+    ("log", "header: zeroed"),
+    ("log", "checkpoint: zeroed"),
+    ("log", "full segment: deleted"),
+]
+
+
+@pytest.mark.parametrize("case", [*_LOSSES, *_MORE_LOSSES], ids=": ".join)
+def test_lost_commits_are_refused(outcomes: dict[tuple[str, str], Outcome], case: tuple[str, str]) -> None:
     """A store that lost commits is refused as damaged, and so is one that lost what would show it."""
-    assert outcomes[kind].result == "refused (store_damaged)"
+    assert outcomes[case].result == "refused (store_damaged)"
 
 
+@pytest.mark.parametrize("store", KINDS_OF)
 def test_a_server_with_a_damaged_store_does_not_start_until_it_is_repaired(
-    base: tuple[Path, Answered], tmp_path: Path
+    bases: dict[str, Base], tmp_path: Path, store: str
 ) -> None:
     """The remedy in its error works as it is written, with the data folder of the server."""
-    shutil.copytree(base[0], tmp_path / "data" / "store")
-    KINDS["log: 1 byte flipped at 50 %"](tmp_path / "data" / "store")
+    shutil.copytree(bases[store][0], tmp_path / "data" / "store")
+    KINDS_OF[store]["log: 1 byte flipped at 50 %"](tmp_path / "data" / "store")
     data = str(tmp_path / "data")
     refused = _fairlane("serve", "--data", data, "--port", "0")
     assert (refused.returncode, refused.stderr.startswith("error[store_damaged]")) == (3, True), refused.stderr
@@ -70,17 +92,19 @@ def _fairlane(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "fairlane", *words], capture_output=True, text=True, check=False)
 
 
-def test_random_damage_is_loud_or_harmless(base: tuple[Path, Answered], tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", KINDS_OF)
+def test_random_damage_is_loud_or_harmless(bases: dict[str, Base], tmp_path: Path, store: str) -> None:
     """No random damage to any file loses anything silently: the first seeds."""
-    _check_seeds(base, tmp_path, range(_SEEDS_QUICK))
+    _check_seeds(bases[store], tmp_path, range(_SEEDS_QUICK))
 
 
 @pytest.mark.long
-def test_more_random_damage_is_loud_or_harmless(base: tuple[Path, Answered], tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", KINDS_OF)
+def test_more_random_damage_is_loud_or_harmless(bases: dict[str, Base], tmp_path: Path, store: str) -> None:
     """No random damage to any file loses anything silently: the other seeds."""
-    _check_seeds(base, tmp_path, range(_SEEDS_QUICK, SEEDS))
+    _check_seeds(bases[store], tmp_path, range(_SEEDS_QUICK, SEEDS))
 
 
-def _check_seeds(base: tuple[Path, Answered], work: Path, seeds: range) -> None:
+def _check_seeds(base: Base, work: Path, seeds: range) -> None:
     outcomes = [random_trial(*base, work, seed) for seed in seeds]
     assert [outcome for outcome in outcomes if outcome.is_silent] == []

@@ -11,6 +11,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
 
+from tests.kit.waiting import wait_until
+
 from .server_process import HttpClient, ServerProcess, serving
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
@@ -45,6 +47,14 @@ def live_a_little(http: HttpClient) -> None:
     assert http.post("/queue/stats", json={"queue": "none"}).status_code == 404
 
 
+def fire_a_schedule(http: HttpClient) -> None:
+    """Set a schedule that fires every second, and wait until it has."""
+    often = {"queue": "reports", "name": "often"}
+    http.post("/queues/create", json={"queue": "reports"})
+    http.post("/schedules/set", json={**often, "spec": {"every_ms": 1_000}})
+    wait_until(lambda: http.post("/schedules/get", json=often).json()["fired"] > 0, what="the schedule fires")
+
+
 def families(text: str, parse: Any) -> dict[str, tuple[str, frozenset[str]]]:
     """Return type and labels of each metric, under the name of its samples."""
     found = {}
@@ -61,6 +71,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with serving(tmp_path_factory.mktemp("busy") / "data") as server:
         with server.http() as http:
             live_a_little(http)
+            fire_a_schedule(http)
         yield server
 
 

@@ -176,3 +176,18 @@ def test_what_is_no_worker_is_wrong_usage(tmp_path: Path, reference: str) -> Non
     )
     assert result.returncode == 2
     assert "error[usage]" in result.stderr
+
+
+def test_a_program_that_fails_shows_its_own_traceback(tmp_path: Path) -> None:
+    """An exception of the module is shown from its own code on, without the frames of the command."""
+    (tmp_path / "tasks.py").write_text("import nosuchpackage\n")
+    result = subprocess.run(
+        [*FAIRLANE, "worker", "tasks:app"], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+    )
+    assert result.returncode == 2
+    assert result.stderr.splitlines() == [
+        "Traceback (most recent call last):",
+        f'  File "{tmp_path / "tasks.py"}", line 1, in <module>',
+        "    import nosuchpackage",
+        "ModuleNotFoundError: No module named 'nosuchpackage'",
+    ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 
 from fairlane import errors
-from fairlane.errors import FairlaneError, RequestError, UnavailableError
+from fairlane.errors import FairlaneError, FullError, RequestError, UnavailableError
 
-BRANCHES = (FairlaneError, RequestError, UnavailableError)
+BRANCHES = (FairlaneError, RequestError, UnavailableError, FullError)
 LEAVES = [
     kind
     for kind in vars(errors).values()

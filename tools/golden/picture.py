@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fairlane.adapters.rocksdb.folder import FORMAT_VERSION
+from fairlane.adapters.folder.mark import ROCKSDB
 from fairlane.journal import records
 from fairlane.model.policy import QueuePolicy
 from golden.eras import Maker
@@ -35,7 +35,7 @@ def picture_of(maker: Maker) -> dict[str, Any]:
     }
     paused: dict[str, list[str]] = {"billing": ["acme", "slowpoke"]}
     return {
-        "format": FORMAT_VERSION,
+        "format": ROCKSDB.version,
         "at_ms": SECOND_ERA_MS + 4 * SECOND_MS,
         "queues": {
             queue: {

@@ -19,7 +19,7 @@ from fairlane.spark.tables import hourly
 
 def _session() -> SparkSession:
     session = SparkSession.active()
-    assert session is not None  # noqa: S101 - Spark runs this file inside one
+    assert session is not None
     return session
 
 

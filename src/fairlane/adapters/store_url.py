@@ -1,4 +1,4 @@
-"""URLs of stores: their options, and their form without secrets."""
+"""URLs of stores: their options, and their form without secrets; and folders with the kind of store in them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ AZURE: Final = "az"
 OBJECTS: Final = frozenset((S3, AZURE))
 """The schemes of object stores."""
 NAMESPACE: Final = "default"
+FOLDER_KINDS: Final = ("log", "rocksdb")
+"""What may be written before a folder and a colon, to name the kind of the store in it."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _OWNERSHIP_OPTIONS: Final = frozenset(("owner", "heartbeat_timeout_ms", "force"))
 _POSTGRES_OPTIONS: Final = _OWNERSHIP_OPTIONS | {"namespace"}
@@ -76,6 +78,17 @@ class StoreUrl:
 def is_url(text: str) -> bool:
     """Return whether a string is the URL of a store, rather than a folder."""
     return _SCHEME.match(text) is not None
+
+
+def split_folder(text: str) -> tuple[str, str]:
+    """Return the kind of store that a folder is given with, as in ``log:PATH``, and the folder; no kind if none is."""
+    kind, colon, folder = text.partition(":")
+    return (kind, folder) if colon and folder and kind in FOLDER_KINDS else ("", text)
+
+
+def is_place(text: str) -> bool:
+    """Return whether a string names a kind of store: a URL, or a folder with its kind."""
+    return is_url(text) or bool(split_folder(text)[0])
 
 
 def parse_store_url(url: str) -> StoreUrl:

@@ -22,8 +22,10 @@ from fairlane.model.policy import QueuePolicy, policy_from
 from fairlane.model.views import HookTrial
 from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion, Hooks
 from fairlane.verbs.config import TryHook
+from fairlane.verbs.dead_letters import Redrive, StopRedrive
 from fairlane.verbs.leases import Forward, Nack
 from fairlane.verbs.queues import CreateQueue, DeleteQueue, EnsuredQueue, EnsureQueue, UpdateQueue
+from fairlane.verbs.schedules import RunSchedule
 from fairlane.verbs.templates import base_fields
 
 _log = logging.getLogger("fairlane.broker")
@@ -40,8 +42,14 @@ def run_call(executor: Executor, call: Call, cycle: Cycle) -> None:
         _take_forward(executor, call, request, cycle)
     elif isinstance(request, QueueRequest):
         executor.script_lines.take(executor, QueueChange(call), cycle)
+    elif isinstance(request, RunSchedule):
+        executor.ticks.run(executor, call, cycle)
     elif isinstance(request, TryHook):
         executor.script_lines.take(executor, Trial(call), cycle)
+    elif isinstance(request, Redrive):
+        cycle.answer(call.reply, executor.redrives.start(executor, request, cycle, call.by))
+    elif isinstance(request, StopRedrive):
+        cycle.answer(call.reply, executor.redrives.stop(executor, request.id, cycle, call.by))
     else:
         _decide(executor, call, call.given, cycle, cycle.now_ms)
 
@@ -110,8 +118,9 @@ def _take_forward(executor: Executor, call: Call, request: Forward, cycle: Cycle
     call = replace(call, request=request)
 
     def assemble(enquiries: Sequence[Enquiry]) -> Given:
-        answered = {enquiry.queue: enquiry.given(call.given) for enquiry in enquiries}
-        return replace(call.given, parts=dict.fromkeys(request.messages, call.given) | answered)
+        given = _signed(call, call.given)
+        answered = {enquiry.queue: enquiry.given(given) for enquiry in enquiries}
+        return replace(given, parts=dict.fromkeys(request.messages, given) | answered)
 
     work = HookedRequest(
         call,

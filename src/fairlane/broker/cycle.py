@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from fairlane.broker.bodies import Bodies
 from fairlane.broker.measurements import EngineMetrics
-from fairlane.broker.requests import AttachedConsumer, Call, HandOut, Read, Submission
+from fairlane.broker.requests import AttachedConsumer, Call, HandOut, Read, StatusWaiter, Submission
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.ledger import Ledger
 from fairlane.core.schedule import Schedule
@@ -17,10 +17,14 @@ from fairlane.verbs.verb import Reply, Request
 
 if TYPE_CHECKING:
     from fairlane.broker.hook_calls import HookCalls
+    from fairlane.broker.refusals import CollectedRefusals
     from fairlane.broker.waiting.consumers import WaitingConsumers
+    from fairlane.broker.waiting.pieces import WaitingPieces
     from fairlane.broker.waiting.producers import WaitingEnqueues
+    from fairlane.broker.waiting.redrives import Redrives
     from fairlane.broker.waiting.script_lines import ScriptLines
     from fairlane.broker.waiting.sinks import WaitingSinks
+    from fairlane.broker.waiting.ticks import Ticks
 
 O = TypeVar("O")  # noqa: E741 - the outcome
 
@@ -33,14 +37,17 @@ class Cycle:
         now_ms: the one instant of the cycle; time does not pass within it.
         sequence: the sequence of its first record.
         skipped: how many sequences it skips, since they may have been issued before; they are no events.
-        dropped: the chunks and workflow states whose last message is gone.
+        pieces: the pieces of uploads that it stores.
+        dropped: the chunks, workflow states and pieces that are no longer needed.
         reads: questions about the present, answered after everything else.
+        watchers: callers that ask what becomes of messages, answered last.
         claims: the claims for which messages are yet to be picked.
         begun, ended: the consumers that were attached or detached in this cycle.
         postponed: further questions with large answers; the next cycles answer them, one each.
         handed_out: how many messages it has leased; a cycle that handed out many bytes counts as full.
         handed_out_bytes: the payload bytes of leased messages, where they are large enough to matter.
         checked: how many of its records waiting producers have looked at for new capacity.
+        frees_space: whether it deletes the last of many large bodies, so that the disk can have their space back.
         current: the request that is being decided.
         own: what the broker asked of itself; it is asked again if the cycle fails, since no caller would repeat it.
     """
@@ -49,9 +56,11 @@ class Cycle:
     sequence: int
     records: list[AnyRecord] = field(default_factory=list)
     bodies: list[tuple[int, bytes]] = field(default_factory=list)
+    pieces: list[tuple[int, bytes]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     answers: list[tuple[Reply, object]] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
+    watchers: list[StatusWaiter] = field(default_factory=list)
     postponed: list[Read] = field(default_factory=list)
     hand_outs: list[HandOut] = field(default_factory=list)
     claims: list[Call] = field(default_factory=list)
@@ -61,6 +70,7 @@ class Cycle:
     handed_out: int = 0
     handed_out_bytes: int = 0
     checked: int = 0
+    frees_space: bool = False
     current: Submission | None = None
     own: list[Submission] = field(default_factory=list)
 
@@ -86,6 +96,10 @@ class Executor(Protocol):
         """The bodies of messages that are durable; those of the present cycle are not among them."""
 
     @property
+    def refusals(self) -> CollectedRefusals:
+        """The messages that limits kept out, to be recorded."""
+
+    @property
     def hook_calls(self) -> HookCalls:
         """The hooks of queues, asked before a command is decided."""
 
@@ -104,6 +118,18 @@ class Executor(Protocol):
     @property
     def sinks(self) -> WaitingSinks:
         """The parts of batches that wait for capacity."""
+
+    @property
+    def ticks(self) -> Ticks:
+        """The schedules that wait for their next tick."""
+
+    @property
+    def redrives(self) -> Redrives:
+        """The redrives that run."""
+
+    @property
+    def pieces(self) -> WaitingPieces:
+        """The pieces of uploads that wait for a commit."""
 
     @property
     def metrics(self) -> EngineMetrics:

@@ -24,8 +24,10 @@ from fairlane.ports.disk import Disk
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.leases import Forward, SetState
 from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.schedules import RunSchedule
+from fairlane.verbs.uploads import BeginUpload, UploadPiece
 
-GROWING: Final[frozenset[type]] = frozenset((Enqueue, Forward, SetState, Stage))
+GROWING: Final[frozenset[type]] = frozenset((Enqueue, Forward, RunSchedule, SetState, Stage, BeginUpload, UploadPiece))
 """The requests that add payloads or workflow state to a store."""
 _LOOK_MS: Final = 1_000
 _PLENTY_MS: Final = 10_000
@@ -75,11 +77,14 @@ class DiskReserve:
         self.due_bytes = self._reserve_bytes // _PARTS
         if self.is_short and now_ms >= self._reclaim_ms and 2 * held_bytes < self._free_bytes:
             self._reclaim_ms = now_ms + _RECLAIM_MS
-            self._reclaim(self._disk)
+            self.reclaim()
 
-    def _reclaim(self, disk: Disk) -> None:
+    def reclaim(self) -> None:
+        """Return the space of deleted bodies to the disk."""
+        if self._disk is None:
+            return
         try:
-            disk.reclaim()
+            self._disk.reclaim()
         except FairlaneError as error:  # the next commit fails too, and then the store is recovered
             _log.warning("%s", error.cause)
 

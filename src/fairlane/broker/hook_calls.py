@@ -17,6 +17,7 @@ from fairlane.broker.bodies import Bodies
 from fairlane.broker.settings import Settings
 from fairlane.core.checks import message_fault
 from fairlane.core.commands import Given
+from fairlane.core.decide.enqueue import size_of
 from fairlane.core.ledger import Ledger, Queue
 from fairlane.errors import FairlaneError
 from fairlane.journal.records import ReturnReason
@@ -101,7 +102,7 @@ class HookCalls:
         most = ledger.limits.payload_bytes_max
         faults = [message_fault(message, most) for message in messages]
         rows = [row for row, fault in enumerate(faults) if fault is None]
-        questions = [EnqueueQuestion(messages[row].headers, len(messages[row].payload)) for row in rows]
+        questions = [EnqueueQuestion(messages[row].headers, size_of(queue, messages[row])) for row in rows]
         return Enquiry(
             queue=queue.name, hook="on_enqueue", count=len(messages), rows=rows, questions=questions, faults=faults
         )

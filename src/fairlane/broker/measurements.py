@@ -6,11 +6,12 @@ costs a commit well under a microsecond.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from fairlane.core.ledger import Message
+from fairlane.core.schedule_state import ScheduleState
 from fairlane.model.histogram import Histogram
 from fairlane.model.message import Key
 from fairlane.model.views import HookStatistics
@@ -103,6 +104,34 @@ class ThrottleCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleCounts:
+    """The schedules of a queue.
+
+    Attributes:
+        active: how many are not paused.
+        paused: how many are.
+        delayed: of those that are active, how many have a tick that is due and could not be enqueued yet.
+        next_ms: when the broker looks at the first of them; None if none has a tick left.
+    """
+
+    active: int
+    paused: int
+    delayed: int
+    next_ms: int | None
+
+    @classmethod
+    def of(cls, schedules: Collection[ScheduleState]) -> Self:
+        """Return the counts of schedules."""
+        paused = sum(each.is_paused for each in schedules)
+        return cls(
+            active=len(schedules) - paused,
+            paused=paused,
+            delayed=sum(each.delayed_by is not None for each in schedules),
+            next_ms=min((each.due_ms for each in schedules if each.due_ms is not None), default=None),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerMetrics:
     """What a broker has measured of itself."""
 
@@ -114,6 +143,8 @@ class BrokerMetrics:
     throttles: list[ThrottleCounts]
     hooks: dict[str, tuple[HookStatistics, Histogram]]
     """By queue, of those that have a script: counts, and the seconds that a message took."""
+    schedules: dict[str, ScheduleCounts]
+    """By queue, of those that have schedules."""
 
 
 def together(parts: Sequence[BrokerMetrics], *, before: EngineMetrics) -> BrokerMetrics:
@@ -139,4 +170,5 @@ def together(parts: Sequence[BrokerMetrics], *, before: EngineMetrics) -> Broker
             for name, found in throttles.items()
         ],
         hooks={queue: found for part in parts for queue, found in part.hooks.items()},
+        schedules={queue: found for part in parts for queue, found in part.schedules.items()},
     )

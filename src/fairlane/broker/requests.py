@@ -9,8 +9,11 @@ from typing import Any, TypeAlias
 from fairlane.broker.waiting.room import Room
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.ledger import Message
+from fairlane.core.producer import LimitedProducer
 from fairlane.errors import FairlaneError, QueueNotFound
 from fairlane.model.message import Delivery, Receipt
+from fairlane.model.status import StatusView
+from fairlane.verbs.status import GetResult, GetStatus
 from fairlane.verbs.verb import Reply, Request
 
 
@@ -118,6 +121,27 @@ class Waiter:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
+class StatusWaiter:
+    """A caller that asks for the status or the result of a message, or waits for it to change.
+
+    Attributes:
+        request: what it asks.
+        reader: the caller, if its grants limit what it may know.
+        number: the message.
+        until_ms: how long it waits at most, as an instant.
+        view: what was last known.
+    """
+
+    request: GetStatus | GetResult
+    reply: Reply
+    reader: LimitedProducer | None = None
+    number: int = 0
+    until_ms: int = 0
+    is_over: bool = False
+    view: StatusView | None = None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
 class AttachedConsumer:
     """A consumer that stays, with up to ``credit`` messages in flight.
 
@@ -128,6 +152,7 @@ class AttachedConsumer:
     Attributes:
         handlers: how many messages it processes at the same time; None for as many as its credit.
         deliver: called with messages, once their leases are durable; with none when there will be no more.
+        on_cancelled: called with the ids of messages that were cancelled while it had them.
         held: what it has in flight: the message's number and its fencing token.
         unseen: of these, what its reader has not received, if it knows; deferred when it ends.
         is_listed: whether it stands in the line of its queue.
@@ -148,6 +173,7 @@ class AttachedConsumer:
     ending: FairlaneError | None = None
     room: Room | None = None
     handlers: int | None = None
+    on_cancelled: Callable[[list[str]], None] | None = None
 
     @property
     def count(self) -> int:
@@ -177,7 +203,7 @@ class Attach:
     unseen: Collection[Delivery] = ()
 
 
-Submission: TypeAlias = Call | Read | Waiter | Attach
+Submission: TypeAlias = Call | Read | Waiter | StatusWaiter | Attach
 
 
 @dataclass(slots=True, eq=False)

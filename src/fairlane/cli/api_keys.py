@@ -54,7 +54,8 @@ def key_command() -> None:
     multiple=True,
     required=True,
     type=GrantType(),
-    help="Right to grant: produce, consume or admin; optionally on which queues (produce:orders, consume:mail.*), "
+    help="Right to grant: produce, consume, observe or admin; "
+    "optionally on which queues (produce:orders, consume:mail.*), "
     "for producers with which fairness keys (produce:orders:acme,bakery), and which throttles their messages may name "
     "(produce:orders:acme:stripe; with fairness keys none by default, otherwise any). Repeatable.",
 )

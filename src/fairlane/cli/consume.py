@@ -14,6 +14,7 @@ from fairlane.cli.interaction import stoppable
 from fairlane.cli.leases import lease
 from fairlane.cli.output import raw_output
 from fairlane.cli.parameters import DURATION, QUEUE, WAIT_TIME, WaitTime
+from fairlane.cli.payload_streams import copy_payload
 from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, Receipt
@@ -50,11 +51,13 @@ def consume_command(
 
     Each message is acknowledged after it has been written. The command ends when the queue is empty, unless --follow
     or --wait is given. With --output json each line is a complete message; with --no-ack, use its id and token to
-    acknowledge it later.
+    acknowledge it later. A payload above payload_bytes_max is printed as it arrives, and only its size is in JSON.
     """
     wait_ms = WaitTime.forever_ms if follow else wait
     with stoppable(), session.broker() as broker:
-        printer = MessagePrinter(broker, queue, raw_output(), is_json=session.is_json, is_acking=is_acking)
+        printer = MessagePrinter(
+            broker, queue, raw_output(), is_json=session.is_json, is_acking=is_acking, visibility_ms=visibility
+        )
         left = count
         while left is None or left > 0:
             batch = _BATCH if left is None else min(_BATCH, left)
@@ -78,6 +81,7 @@ class MessagePrinter:
     output: BinaryIO
     is_json: bool
     is_acking: bool
+    visibility_ms: int | None = None
     lost: int = 0
     """How many messages were printed but could not be acknowledged."""
 
@@ -92,8 +96,11 @@ class MessagePrinter:
             self._settle(deliveries[:printed], deliveries[printed:])
 
     def _print(self, delivery: Delivery) -> None:
-        content = as_json(delivery).encode(errors="replace") if self.is_json else delivery.payload
-        self.output.write(content + b"\n")
+        if self.is_json:
+            self.output.write(as_json(delivery).encode(errors="replace"))
+        else:
+            copy_payload(self.broker, delivery, self.output, visibility_ms=self.visibility_ms)
+        self.output.write(b"\n")
         self.output.flush()
 
     def _settle(self, printed: list[Delivery], unprinted: list[Delivery]) -> None:

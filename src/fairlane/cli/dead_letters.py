@@ -30,6 +30,7 @@ _FILTERS = (
         type=click.Choice(["max_attempts", "max_expiries", "hook", "deadline", "requested"]),
         help="Only messages that died for this reason.",
     ),
+    click.option("--from", "origin", metavar="QUEUE", help="Only messages that died in this queue."),
     click.option("--error", metavar="TEXT", help="Only messages with this text in one of their errors."),
     click.option("--key", type=KEY, help="Only messages of this fairness key."),
 )
@@ -52,31 +53,64 @@ def filter_of(options: dict[str, Any]) -> DeadLetterFilter:
         reason=options["reason"],
         older_than_ms=options["older_than"],
         newer_than_ms=options["newer_than"],
+        origin=options["origin"],
     )
 
 
 def dlq_name(queue: str) -> str:
-    """Return the dead-letter queue of a queue; a dead-letter queue itself is returned as it is."""
+    """Return the own dead-letter queue of a queue; a dead-letter queue itself is returned as it is."""
     return queue if is_dlq(queue) else dlq_of(queue)
+
+
+def dead_letters_of(broker: Broker, queue: str, wanted: DeadLetterFilter) -> tuple[str, DeadLetterFilter]:
+    """Return where the dead letters are that a user means by a queue, and the filter that selects them there.
+
+    These are the dead letters in the queue, if it has some of other queues. Otherwise they are those of the queue: in
+    its own dead-letter queue, or in the one that its policy names, which may have those of other queues as well.
+    """
+    if is_dlq(queue):
+        return queue, wanted
+    view = broker.queue(queue)
+    named = view.policy.dead_letter_queue
+    if view.dead_letters:
+        return queue, wanted
+    if named is None or named == dlq_of(queue):
+        return dlq_of(queue), wanted
+    return named, msgspec.structs.replace(wanted, origin=queue)
 
 
 @click.group(name="dlq")
 def dlq_command() -> None:
-    """List and show dead letters. QUEUE is a queue or its dead-letter queue."""
+    """List and show dead letters and redrives. QUEUE is a queue or its dead-letter queue."""
 
 
 @broker_command(QUEUE, COUNT, AFTER, filter_options, group=dlq_command, name="list")
 def list_dead(broker: Broker, /, queue: str, *, count: int, after: str | None, **options: Any) -> Printed:  # noqa: ANN401 - click's options
     """Show dead letters, in the order in which they died."""
-    views = broker.peek(dlq_name(queue), count, after=after, wanted=filter_of(options), with_body=True)
+    dlq, wanted = dead_letters_of(broker, queue, filter_of(options))
+    views = broker.peek(dlq, count, after=after, wanted=wanted, with_body=True)
     return views, [tables.of_messages(views)]
 
 
 @broker_command(QUEUE, MESSAGE, group=dlq_command)
 def show(broker: Broker, queue: str, message_id: str) -> Printed:
     """Show one dead letter with its headers, errors and payload."""
-    view = broker.get(dlq_name(queue), message_id)
+    view = broker.get(dead_letters_of(broker, queue, DeadLetterFilter())[0], message_id)
     return view, tables.of_message(view)
+
+
+@broker_command(group=dlq_command)
+def redrives(broker: Broker) -> Printed:
+    """Show the redrives that run, and the last that have ended, with their progress."""
+    views = broker.redrives()
+    return views, [tables.of_redrives(views)]
+
+
+@broker_command(click.argument("redrive_id", metavar="ID"), group=dlq_command)
+def stop(broker: Broker, redrive_id: str) -> Printed:
+    """Stop a redrive. Messages that have moved stay moved."""
+    view = broker.stop_redrive(redrive_id)
+    return view, _summary(view)
 
 
 @click.command(name="redrive")
@@ -95,16 +129,17 @@ def show(broker: Broker, queue: str, message_id: str) -> Printed:
 def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  # noqa: ANN401 - click's options
     """Move dead letters back to their queues, or to another. QUEUE is the queue or its dead-letter queue.
 
-    Messages that have moved stay moved, even if the redrive is stopped. With --data the command always waits, because
-    it runs the broker itself.
+    Messages that have moved stay moved, even if the redrive is stopped. A redrive goes on after a restart of the
+    broker. With --data the command always waits, because it runs the broker itself.
     """
     if options["where"] is not None:
         _redrive_selected(session, queue, options)
         return
     with stoppable(), session.broker() as broker:
+        dlq, wanted = dead_letters_of(broker, queue, filter_of(options))
         view = broker.redrive(
-            dlq_name(queue),
-            wanted=filter_of(options),
+            dlq,
+            wanted=wanted,
             count=options["count"],
             rate=options["rate"],
             is_dry_run=options["is_dry_run"],
@@ -150,7 +185,7 @@ def _follow(broker: Broker, view: RedriveView) -> RedriveView:
     try:
         with progress(f"Redriving {view.queue}") as bar:
             while view.status == "running":
-                bar.set(view.scanned, view.total)
+                bar.set(view.scanned if view.is_dry_run else view.scanned - view.matched + view.moved, view.total)
                 pause.wait(_POLL_S)
                 view = broker.redrive_view(view.id)
     except KeyboardInterrupt:

@@ -17,6 +17,7 @@ from fairlane.cli.formatting import message_count, printable
 from fairlane.cli.interaction import progress
 from fairlane.cli.message_lines import Numbered, from_lines, lines_of, message_of
 from fairlane.cli.parameters import DURATION, KEY, PAIR, QUEUE
+from fairlane.cli.payload_streams import enqueue_stream
 from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import PRIORITY_NAMES, NewMessage
@@ -42,6 +43,7 @@ _ERRORS_SHOWN = 10
 @click.option("--deadline", type=DURATION, help="Time after which the message is no longer handed out.")
 @click.option("--max-attempts", type=int, help="Failed attempts before it becomes a dead letter. Default: the queue's.")
 @click.option("--visibility-timeout", type=DURATION, help="How long a lease of it lasts. Default: the queue's.")
+@click.option("--order-key", help="With strict order: what the message is kept in order with, within its fairness key.")
 @click.option("--dedup-id", help="Name of the message; a second message with the same name is not enqueued.")
 @click.option("--dedup-prefix", help="With --lines or --jsonl: use PREFIX:LINE as dedup ids, to make reruns safe.")
 @click.option("--correlation-id", help="Id that follows the message through logs, traces and the journal.")
@@ -49,18 +51,19 @@ _ERRORS_SHOWN = 10
 def enqueue_command(session: Session, /, queue: str, payload: str | None, **options: Any) -> None:  # noqa: ANN401 - click's options
     """Enqueue a message, or many from a file or standard input.
 
-    Without PAYLOAD and --file, the payload is read from standard input.
+    Without PAYLOAD and --file, the payload is read from standard input. It may have any size: a large one is uploaded
+    in pieces, and the message is in the queue once all of it is stored.
 
     With --jsonl a line is a JSON object with the fields payload (text or any JSON value) or payload_base64, headers,
-    fairness_key, weight, cost, priority, throttles, delay, deadline, dedup_id, correlation_id, max_attempts and
-    visibility_timeout. The options of the command are the defaults for fields that a line does not have.
+    fairness_key, weight, cost, priority, throttles, delay, deadline, dedup_id, correlation_id, max_attempts,
+    visibility_timeout and order_key. The options of the command are the defaults for fields that a line does not have.
     """
     is_many = options["is_lines"] or options["is_jsonl"]
     _check(payload, options, is_many=is_many)
     base = message_of(b"", options)
     with _source(payload, options["path"], is_many=is_many) as stream:
         if not is_many:
-            _enqueue_one(session, queue, message_of(stream.read(), options))
+            _enqueue_one(session, queue, base, stream)
             return
         with session.broker() as broker, progress(f"Enqueueing to {queue}") as bar:
             load = BulkEnqueue(broker, queue, total=_lines_in(options["path"]), show=bar.set)
@@ -101,9 +104,9 @@ def _lines_in(path: str | None) -> int | None:
         return sum(1 for _ in stream)
 
 
-def _enqueue_one(session: Session, queue: str, message: NewMessage) -> None:
+def _enqueue_one(session: Session, queue: str, message: NewMessage, stream: io.BufferedIOBase) -> None:
     with session.broker() as broker:
-        message_id = broker.enqueue(queue, message)
+        message_id = enqueue_stream(broker, queue, message, stream)
     session.answer({"id": message_id, "queue": queue}, message_id)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Final
@@ -17,6 +18,25 @@ REFUSED: Final = 1
 UNAVAILABLE: Final = 3
 NOTHING: Final = 4
 INTERRUPTED: Final = 130
+_EXTRA: Final = re.compile(r"install fairlane\[(\w+)\]")
+_EXTRAS: Final = {
+    "click": "cli",
+    "deltalake": "delta",
+    "grpc": "grpc",
+    "httpx": "http",
+    "obstore": "s3",
+    "opentelemetry": "otel",
+    "plotly": "report",
+    "prometheus_client": "prometheus",
+    "psycopg": "postgres",
+    "pyarrow": "arrow",
+    "pyiceberg": "iceberg",
+    "pyspark": "spark",
+    "rich": "cli",
+    "uvicorn": "server",
+    "websockets": "client",
+}
+"""The smallest extra that brings each package."""
 _NO_SERVER: Final = "Start a server with `fairlane serve`, or pass the address of a running one with --server."
 
 
@@ -47,10 +67,8 @@ def facts_of(error: BaseException) -> dict[str, object]:
             return {"code": code, "cause": error.format_message(), "remedy": _usage_remedy(error)}
         case ConnectionError() | TimeoutError():
             return {"code": "disconnected", "cause": f"Cannot reach the server: {error}.", "remedy": _NO_SERVER}
-        case ModuleNotFoundError():
-            cause = f"This command needs the Python package {error.name}, which is not installed."
-            remedy = "Install the package, or the extra of fairlane that includes it."
-            return {"code": "missing", "cause": cause, "remedy": remedy}
+        case ImportError():
+            return _missing(error)
         case OSError():
             return {"code": "file", "cause": f"{error}.", "remedy": "Check the path and its permissions."}
     return {"code": "internal", "cause": f"{error}", "remedy": "Report this as a bug."}
@@ -70,6 +88,23 @@ def _usage_remedy(error: click.ClickException) -> str:
         command = context.command_path.removeprefix(root.command_path).strip()
         return f"Write it before the command: {root.command_path} {error.option_name} ... {command} ..."
     return f"See {context.command_path} --help."
+
+
+def names_extra(error: ImportError) -> bool:
+    """Return whether an error says which extra of Fairlane to install, or names a package that one of them brings."""
+    return _EXTRA.search(str(error)) is not None or (error.name or "").partition(".")[0] in _EXTRAS
+
+
+def _missing(error: ImportError) -> dict[str, object]:
+    """Return the facts about a package that is not installed, with the extra that brings it."""
+    told = _EXTRA.search(str(error))
+    package = (error.name or "").partition(".")[0]
+    extra = told[1] if told is not None else _EXTRAS.get(package)
+    cause = f"This command needs the Python package {package}, which is not installed."
+    if told is not None:
+        cause = f"{str(error)[: told.start()].rstrip(' :;')}."
+    remedy = "Install the package." if extra is None else f"Install the extra that brings it: fairlane[{extra}]."
+    return {"code": "missing", "cause": cause, "remedy": remedy}
 
 
 def report(error: BaseException, *, is_json: bool) -> None:

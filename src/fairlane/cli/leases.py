@@ -125,7 +125,13 @@ def _lease_and_print(session: Session, broker: Broker, queue: str, options: dict
         if session.is_json and options["payload_out"] is None:
             click.echo("\n".join(as_json(delivery) for delivery in deliveries))
         else:
-            shell.export_message(deliveries[0], options["payload_out"], is_json=session.is_json)
+            shell.export_message(
+                broker,
+                deliveries[0],
+                options["payload_out"],
+                is_json=session.is_json,
+                visibility_ms=options["visibility"],
+            )
     return True
 
 

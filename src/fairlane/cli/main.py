@@ -14,7 +14,7 @@ except ImportError as missing:
     raise SystemExit("The command line needs an extra: pip install 'fairlane[cli]'.") from missing
 
 from fairlane import __version__
-from fairlane.cli.errors import INTERRUPTED, exit_code_of, report, wants_json
+from fairlane.cli.errors import INTERRUPTED, exit_code_of, names_extra, report, wants_json
 from fairlane.cli.session import DEFAULT_SERVER, Endpoint, Session
 from fairlane.cli.session import connect as connect_to
 from fairlane.errors import FairlaneError
@@ -24,7 +24,7 @@ SECTIONS = {
         "serve": ("serve", "Run a server."),
         "key": ("api_keys", "Create, list and revoke API keys."),
         "config": ("config", "Set, get and list config values; check a server's settings."),
-        "store": ("store", "Check and repair a store that no server has open."),
+        "store": ("store", "Check, repair or copy a store that no server has open."),
         "cluster": ("cluster", "Show the nodes of a cluster, move and split queues, and drain nodes."),
     },
     "Worker": {
@@ -35,6 +35,7 @@ SECTIONS = {
         "queue": ("queues", "Create, change, inspect and delete queues."),
         "stats": ("queues", "Show statistics of all queues, or of one queue and its fairness keys."),
         "top": ("queues", "Watch all queues live."),
+        "schedule": ("schedules", "Enqueue messages by cron expressions and at intervals."),
         "hook": ("hooks", "Test Lua hooks on sample messages."),
     },
     "Messages": {
@@ -42,6 +43,7 @@ SECTIONS = {
         "consume": ("consume", "Print the payloads of messages, one per line, and acknowledge them."),
         "peek": ("messages", "Show messages without leasing them."),
         "explain": ("messages", "Explain why a message is waiting."),
+        "message": ("jobs", "Show what becomes of one message, get its result, or cancel it."),
     },
     "One message at a time, in a shell": {
         "lease": ("leases", "Lease a message and print it as shell variables."),
@@ -55,7 +57,7 @@ SECTIONS = {
         "sinks": ("batches", "List and drop sinks."),
     },
     "Dead letters": {
-        "dlq": ("dead_letters", "List and show dead letters."),
+        "dlq": ("dead_letters", "List and show dead letters and redrives."),
         "redrive": ("dead_letters", "Move dead letters back to their queue."),
     },
     "Data": {
@@ -141,9 +143,9 @@ class Fairlane(click.Group):
             )
         except click.Abort:
             sys.exit(INTERRUPTED)
-        except (FairlaneError, click.ClickException, OSError, ModuleNotFoundError) as error:
-            if isinstance(error, ModuleNotFoundError) and (error.name or "fairlane").startswith("fairlane"):
-                raise  # a bug of ours, not a missing extra
+        except (FairlaneError, click.ClickException, OSError, ImportError) as error:
+            if isinstance(error, ImportError) and not names_extra(error):
+                raise  # a bug, in Fairlane or in the program that it runs, not a missing extra
             report(error, is_json=wants_json(error, arguments))
             sys.exit(exit_code_of(error))
         sys.exit(result if isinstance(result, int) else 0)

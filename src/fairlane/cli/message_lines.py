@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from fairlane.cli.parameters import milliseconds
 from fairlane.errors import InvalidArgument
+from fairlane.model.durations import milliseconds
 from fairlane.model.message import NewMessage
 
 Numbered = tuple[int, NewMessage | InvalidArgument]
@@ -49,6 +49,7 @@ def message_of(payload: bytes, options: Mapping[str, Any]) -> NewMessage:
         correlation_id=options["correlation_id"],
         max_attempts=options["max_attempts"],
         visibility_timeout_ms=options["visibility_timeout"],
+        order_key=options["order_key"],
     )
 
 

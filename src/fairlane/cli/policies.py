@@ -11,7 +11,7 @@ from typing import get_args
 import click
 import msgspec
 
-from fairlane.cli.parameters import milliseconds
+from fairlane.model.durations import milliseconds
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.spelling import did_you_mean
 

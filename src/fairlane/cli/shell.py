@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import click
 from click.shell_completion import get_completion_class
 
 from fairlane.cli.formatting import as_json
+from fairlane.cli.payload_streams import copy_payload
 from fairlane.cli.session import Broker
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, Receipt, key_text
@@ -54,10 +56,13 @@ def returned_on_error(broker: Broker, deliveries: list[Delivery]) -> Iterator[No
         raise
 
 
-def export_message(delivery: Delivery, path: Path | None, *, is_json: bool) -> None:
+def export_message(
+    broker: Broker, delivery: Delivery, path: Path | None, *, is_json: bool, visibility_ms: int | None
+) -> None:
     """Write payload and state to files, and print the variables of the message, or the same facts as JSON."""
-    payload_path = _write(delivery.payload, path)
-    state_path = None if delivery.state is None else _write(delivery.state, None)
+    payload_path = _write(partial(copy_payload, broker, delivery, visibility_ms=visibility_ms), path)
+    state = delivery.state
+    state_path = None if state is None else _write(lambda file: file.write(state), None)
     if is_json:
         facts = {
             name: getattr(delivery, name) for name in Delivery.__struct_fields__ if name not in ("payload", "state")
@@ -86,14 +91,19 @@ def export_failure(exit_code: int) -> None:
     click.echo(f"unset {' '.join(VARIABLES)}\n(exit {exit_code})")
 
 
-def _write(content: bytes, path: Path | None) -> Path:
+def _write(fill: Callable[[BinaryIO], object], path: Path | None) -> Path:
     """Write a file; without a path, a new temporary file that only its owner can read."""
     if path is not None:
-        path.write_bytes(content)
+        with path.open("wb") as file:
+            fill(file)
         return path.absolute()
     handle, name = tempfile.mkstemp(prefix=_TEMPORARY_PREFIX)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            fill(file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
     return Path(name)
 
 

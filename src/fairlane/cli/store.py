@@ -1,4 +1,4 @@
-"""The commands ``store check``, ``store repair`` and ``store restored``."""
+"""The commands ``store check``, ``store repair``, ``store copy`` and ``store restored``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 20
 
 @click.group(name="store")
 def store_command() -> None:
-    """Check and repair a store that no server has open, or declare it restored."""
+    """Check, repair or copy a store that no server has open, or declare it restored."""
 
 
 @store_command.command(name="check")
@@ -46,7 +46,7 @@ def check_command(session: Session, place: str) -> None:
 @click.option("--yes", is_flag=True, help="Repair without asking.")
 @pass_session
 def repair_command(session: Session, folder: str, *, dry_run: bool, yes: bool) -> None:
-    """Copy what is readable of a damaged store to a new database that takes its place.
+    """Copy what is readable of a damaged store to a new one that takes its place.
 
     Stop the server first. The command reports what is lost, and asks before it changes anything. It keeps the damaged
     files in a folder damaged-N inside the data folder, and may be interrupted and repeated. New ids and fencing tokens
@@ -69,6 +69,28 @@ def repair_command(session: Session, folder: str, *, dry_run: bool, yes: bool) -
     session.answer(
         {**_facts(done.found), "next_sequence": done.next_sequence, "aside": str(done.aside or "")},
         f"Repaired {folder}. The damaged files are in {aside}. The next sequence is {done.next_sequence}.",
+    )
+
+
+@store_command.command(name="copy")
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@pass_session
+def copy_command(session: Session, source: str, target: str) -> None:
+    """Copy a store to another place or kind, and compare both.
+
+    FROM and TO are folders, log:FOLDER, rocksdb:FOLDER or URLs. TO must be new or empty; for a server it is the folder
+    store in its data folder. Stop the server first. The copy has all messages, leases and journal entries, and a new
+    journal id, so that both can live on. Ids that were issued before stay valid.
+    """
+    from fairlane.store_copy import copy_store
+
+    with stoppable(), progress("copying") as bar:
+        done = copy_store(_store_in(source), target, bar.set)
+    session.answer(
+        done,
+        f"Copied {done.messages} messages and the journal up to sequence {done.last_sequence} to {_shown(target)}. "
+        f"Its journal is {done.journal_id}, from {done.next_sequence} on.",
     )
 
 

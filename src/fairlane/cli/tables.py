@@ -14,16 +14,17 @@ from fairlane.model.message import Key, MessageView, key_text
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.shares import entitlements
 from fairlane.model.staging import SinkView
-from fairlane.model.views import KeyView, QueueView, ThrottleView
+from fairlane.model.views import KeyView, QueueView, RedriveView, ThrottleView
 from fairlane.verbs.templates import QueueTemplate
 
-_QUEUE_NUMBERS = frozenset({"waiting", "leased", "dead", "waiters", "size", "partitions"})
+_QUEUE_NUMBERS = frozenset({"waiting", "leased", "dead", "waiters", "size", "refused", "partitions"})
 _KEY_NUMBERS = frozenset({"share", "weight", "waiting", "leased", "cap", "wait p99"})
 
 
 def of_queues(views: Sequence[QueueView]) -> Table:
-    """Return a table of queues, with the number of partitions if one of them is split."""
-    at, is_split = now_ms(), any(view.partitions > 1 for view in views)
+    """Return a table of queues, with refused messages and partitions if one of them has any."""
+    at = now_ms()
+    is_split, has_refused = any(view.partitions > 1 for view in views), any(view.refused for view in views)
     rows = [
         [
             view.name,
@@ -34,13 +35,35 @@ def of_queues(views: Sequence[QueueView]) -> Table:
             age(view.oldest_ms, at),
             str(view.waiters + view.consumers),
             "paused" if view.is_paused else "open",
+            *([str(view.refused)] if has_refused else []),
             *([str(max(1, view.partitions))] if is_split else []),
         ]
         for view in views
     ]
     columns = ["queue", "waiting", "leased", "dead", "size", "oldest", "waiters", "state"]
+    columns += ["refused"] if has_refused else []
     columns += ["partitions"] if is_split else []
     return Table(columns, rows, numbers=_QUEUE_NUMBERS)
+
+
+def of_redrives(views: Sequence[RedriveView]) -> Table:
+    """Return a table of redrives and dry runs."""
+    rows = [
+        [
+            view.id,
+            view.queue,
+            view.status,
+            str(view.moved),
+            str(view.total),
+            "-" if view.rate is None else f"{view.rate:g}/s",
+            view.target or "each its own",
+            instant(view.started_ms),
+            view.error or "",
+        ]
+        for view in views
+    ]
+    columns = ["redrive", "queue", "status", "moved", "of", "rate", "to", "started", "remark"]
+    return Table(columns, rows, numbers=frozenset({"moved", "of"}))
 
 
 def of_templates(templates: Mapping[str, QueueTemplate]) -> Table:
@@ -57,7 +80,7 @@ def of_templates(templates: Mapping[str, QueueTemplate]) -> Table:
 
 
 def of_queue(view: QueueView) -> list[Table]:
-    """Return the tables of one queue: facts, policy, fairness keys and throttles."""
+    """Return the tables of one queue: facts, policy, fairness keys, throttles and redrives."""
     facts = [
         ["queue", view.name],
         ["state", "paused" if view.is_paused else "open"],
@@ -66,6 +89,7 @@ def of_queue(view: QueueView) -> list[Table]:
         *([["staged", str(view.staged)]] if view.staged else []),
         *([["partitions", str(view.partitions)]] if view.partitions > 1 else []),
         ["dead letters", str(view.dead)],
+        *([["refused", str(view.refused)]] if view.refused else []),
         ["size", size(view.size)],
         ["oldest", age(view.oldest_ms, now_ms())],
         ["waiters", str(view.waiters + view.consumers)],
@@ -93,7 +117,7 @@ def _value(name: str, value: object) -> str:
 
 
 def of_keys(view: QueueView) -> list[Table]:
-    """Return the tables of a queue's fairness keys and of the throttles that its messages name."""
+    """Return the tables of a queue's fairness keys, of the throttles that its messages name, and of redrives."""
     found = []
     if view.keys:
         at = now_ms()
@@ -106,6 +130,8 @@ def of_keys(view: QueueView) -> list[Table]:
         rows = [_throttle(throttle) for throttle in view.throttles]
         numbers = frozenset({"rate", "burst", "tokens"})
         found.append(Table(["throttle", "rate", "burst", "tokens", "state"], rows, title="Throttles", numbers=numbers))
+    if view.redrives:
+        found.append(of_redrives(view.redrives))
     return found
 
 
@@ -236,6 +262,7 @@ def _rare_facts(view: MessageView) -> list[list[str]]:
         *([["deadline", instant(view.deadline_ms)]] if view.deadline_ms is not None else []),
         *([["max attempts", str(view.max_attempts)]] if view.max_attempts is not None else []),
         *([["visibility", f"{view.visibility_timeout_ms} ms"]] if view.visibility_timeout_ms is not None else []),
+        *([["order key", view.order_key]] if view.order_key is not None else []),
         *([["died", f"{view.dead.reason}, {instant(view.dead.at_ms)}"]] if view.dead is not None else []),
     ]
 

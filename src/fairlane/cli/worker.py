@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import traceback
 from collections.abc import Coroutine
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -23,6 +26,7 @@ if TYPE_CHECKING:  # the help imports none of these
 T = TypeVar("T")
 _CHILD = "FAIRLANE_WORKER_CHILD"
 _THREAD_S = 1.0
+_PROGRAM_FAILED = 2
 
 
 @click.command(name="worker")
@@ -67,14 +71,32 @@ def _load(reference: str) -> Worker:
         raise click.BadParameter(f"Expected MODULE:APP such as tasks:app, got {reference!r}.")
     if "" not in sys.path:
         sys.path.insert(0, "")  # like python -m: find modules of the current folder
-    try:
-        found = import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise click.BadParameter(f"{error}.") from error
+    found = _imported(module_name)
     worker = getattr(found, name, None)
     if not isinstance(worker, Worker):
-        raise click.BadParameter(f"{reference!r} is not a fairlane.Worker.")
+        apps = ", ".join(sorted(key for key, value in vars(found).items() if isinstance(value, Worker)))
+        what = "is not an App or a Worker" if hasattr(found, name) else "does not exist"
+        raise click.BadParameter(f"{reference!r} {what}; the module has {apps or 'none'}.")
     return worker
+
+
+def _imported(module_name: str) -> ModuleType:
+    """Return the module of the program. If it raises, print the traceback from its own code on."""
+    try:
+        return import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise click.BadParameter(f"There is no module {error.name!r} here: {Path.cwd()}.") from error
+        fault: Exception = error
+    except Exception as error:  # noqa: BLE001 - whatever the program raises
+        fault = error
+    frames = fault.__traceback__
+    while frames is not None and (
+        "importlib" in frames.tb_frame.f_code.co_filename or frames.tb_frame.f_globals["__name__"] == __name__
+    ):
+        frames = frames.tb_next
+    traceback.print_exception(fault.with_traceback(frames))
+    raise Quit(_PROGRAM_FAILED)
 
 
 def _work(session: Session, worker: Worker) -> None:
@@ -97,7 +119,7 @@ def _has_threads_left() -> bool:
     """Return whether handlers are still running; idle threads get a moment to end."""
     import threading
 
-    from fairlane.worker.runners import THREAD_PREFIX
+    from fairlane.worker.threads import THREAD_PREFIX
 
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_PREFIX)]
     for thread in threads:

@@ -15,6 +15,7 @@ from fairlane.client.threads import Client
 from fairlane.client.transport import Transport
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.model.policy import QueuePolicy
+from fairlane.model.schedules import ScheduleSpec
 from fairlane.model.views import DeadLetterFilter
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Producer",
     "QueuePolicy",
     "Retries",
+    "ScheduleSpec",
     "Stream",
     "Transport",
 ]

@@ -8,26 +8,30 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias, TypeVar, Unpack
 
 import msgspec
 
 from fairlane.client.batching import Asked, CallBatcher
 from fairlane.client.calls import Calls
 from fairlane.client.cluster_transport import ClusterTransport
+from fairlane.client.limited import AsyncLimitedClient
 from fairlane.client.message_aio import AsyncMessage
+from fairlane.client.numbering import MessageNumbering
 from fairlane.client.producer_aio import AsyncProducer
 from fairlane.client.retries import Retries
 from fairlane.client.stream_aio import AsyncStream
 from fairlane.client.tracing import traced
 from fairlane.client.transport import Transport
 from fairlane.client.transport.websocket import FRAME_BYTES_MAX, WebSocketTransport
+from fairlane.client.uploads import PayloadInput, PayloadUpload
 from fairlane.errors import FairlaneError, InvalidArgument
-from fairlane.model.message import Delivery, NewMessage, Receipt
+from fairlane.model.message import Delivery, MessageTerms, NewMessage, Receipt
+from fairlane.model.payloads import NO_VALUE
 from fairlane.verbs.leases import Ack
-from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Enqueue
 from fairlane.verbs.methods.complete_aio import AsyncAllVerbs
-from fairlane.verbs.methods.conversions import Held, errors_of, ids_of, receipt_of
+from fairlane.verbs.methods.conversions import Held, errors_of, ids_of, message_of, receipt_of
 from fairlane.verbs.verb import Request
 from fairlane.wire.frames import Consume
 
@@ -103,10 +107,9 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
             if isinstance(server, str)
             else server
         )
-        self._calls = Calls(self.transport, self.retries, turn=secrets.randbelow(_FIRST_PARTITIONS))
-        self._dedup = dedup
-        self._producer = secrets.token_urlsafe(12)
-        self._next_number = 0
+        self.calls = Calls(self.transport, self.retries, turn=secrets.randbelow(_FIRST_PARTITIONS))
+        self.is_numbered = dedup
+        self._numbers = MessageNumbering()
         self._failed: deque[tuple[str, FairlaneError]] = deque(maxlen=_FAILURES_KEPT)
         self._acks: Acks | None = None
         self._enqueues: Enqueues | None = None
@@ -136,8 +139,16 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
     async def close(self) -> None:
         """Wait for pending requests, and close the connection."""
         await self.drained()
-        await self._calls.close()
+        await self.calls.close()
         await self.transport.close()
+
+    def with_timeout(self, timeout: float) -> AsyncLimitedClient:
+        """Return the verbs of this client with a limit: a call that takes longer than ``timeout`` seconds raises.
+
+        The limit includes connecting and repeating, so a web request that enqueues fails in time while the server is
+        away. The error is ``CallTimedOut``; the server may or may not have carried out the request.
+        """
+        return AsyncLimitedClient(self, timeout)
 
     # ------------------------------------------------------------------------------------------- streams and producers
 
@@ -184,9 +195,9 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         """
         return AsyncProducer(self, queue, batch=batch, linger_ms=linger_ms, in_flight=in_flight, on_failure=on_failure)
 
-    def ack_soon(self, message: Held, *, cost: int | None = None) -> None:
+    def ack_soon(self, message: Held, *, cost: int | None = None, result: bytes | None = None) -> None:
         """Acknowledge a leased message without waiting for the answer; see ``flush``."""
-        self.ack_receipt_soon(message.queue, receipt_of(message, cost))
+        self.ack_receipt_soon(message.queue, receipt_of(message, cost, result))
 
     def ack_receipt_soon(self, queue: str, receipt: Receipt) -> None:
         """Acknowledge a receipt without waiting for the answer; see ``ack_soon``."""
@@ -196,11 +207,11 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
             if not reply.cancelled() and isinstance(error := reply.exception(), FairlaneError):
                 self._failed.append((receipt.id, error))
 
-        acks.add(queue, receipt).add_done_callback(done)
+        acks.add(queue, receipt, is_awaited=False).add_done_callback(done)
 
     def give_back(self, deliveries: list[Delivery]) -> None:
         """Return messages that no handler has seen, without waiting for the answer and without a failure."""
-        self._calls.give_back(deliveries)
+        self.calls.give_back(deliveries)
 
     async def flush(self) -> list[tuple[str, FairlaneError]]:
         """Wait for all acknowledgements so far, and return the ids and errors of each ``ack_soon`` that failed.
@@ -217,6 +228,11 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         for batcher in self._batchers():
             await batcher.drained()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether all acknowledgements and enqueues of single messages are answered."""
+        return all(batcher.is_idle for batcher in (self._acks, self._enqueues) if batcher is not None)
+
     def address_of(self, queue: str) -> str:
         """Return the address of the node that owns a queue, for requests outside of this client.
 
@@ -228,6 +244,35 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         if not isinstance(self.transport, ClusterTransport):
             raise InvalidArgument("Only a client that was created with server addresses knows where queues are.")
         return self.transport.address_of(queue)
+
+    async def enqueue_stream(
+        self,
+        queue: str,
+        source: PayloadInput,
+        *,
+        wait_ms: int = ENQUEUE_WAIT_MS,
+        **terms: Unpack[MessageTerms],
+    ) -> str:
+        """Enqueue a message whose payload is read from a file or an iterator, whatever its size. Returns its id.
+
+        ``source`` is the path of a file, a binary file, or an iterable or async iterable of bytes; the other arguments
+        are those of ``enqueue``. A payload larger than a piece is uploaded in pieces, of which a few are in memory.
+        Nothing is in the queue until all of it is stored.
+
+        Raises:
+            QueueNotFound, InvalidArgument, PayloadTooLarge, Forbidden: it was not enqueued.
+            TooManyUploads, QueueFull, KeyFull, GlobalFull: a limit was reached.
+            OSError: the file can't be read.
+        """
+        message = message_of(b"", NO_VALUE, terms)
+        upload = PayloadUpload(self, queue, fairness_key=message.fairness_key)
+        try:
+            found = await upload.send(source)
+            streamed = {"payload": found} if isinstance(found, bytes) else {"upload": found}
+            return await self.enqueue(queue, msgspec.structs.replace(message, **streamed), wait_ms=wait_ms)
+        except BaseException:
+            await asyncio.shield(upload.drop())
+            raise
 
     # ----------------------------------------------------------------------------------------------------------- calls
 
@@ -241,8 +286,8 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         """
         if by is not None:
             raise InvalidArgument("A server records the name of the API key; leave out `by`.")
-        sent = self._numbered(request) if isinstance(request, Enqueue) else request
-        answer: A = await self._calls.ask(Asked(request.verb.name, sent, getattr(request, "wait_ms", 0)))
+        sent = self._numbers.numbered(request) if isinstance(request, Enqueue) and self.is_numbered else request
+        answer: A = await self.calls.ask(Asked(request.verb.name, sent, getattr(request, "wait_ms", 0)))
         return answer
 
     def _delivered(self, deliveries: list[Delivery]) -> list[AsyncMessage]:
@@ -269,25 +314,16 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
     def _enqueue_call(self, group: tuple[str, int], messages: list[NewMessage]) -> Asked:
         queue, wait_ms = group
         request = Enqueue(queue=queue, messages=messages, wait_ms=wait_ms)
-        return Asked("enqueue", self._numbered(request), wait_ms)
+        return Asked("enqueue", self._numbers.numbered(request) if self.is_numbered else request, wait_ms)
 
     def _batchers(self) -> tuple[Acks, Enqueues]:
         if self._acks is None or self._enqueues is None:
-            calls = self._calls
+            calls = self.calls
             self._acks = CallBatcher(calls, _ack_call, lambda answer: errors_of(answer.results), calls.ack_places)
             self._enqueues = CallBatcher(
                 calls, self._enqueue_call, lambda answer: ids_of(answer.results), calls.enqueue_places
             )
         return self._acks, self._enqueues
-
-    def _numbered(self, request: Enqueue) -> Enqueue:
-        """Return an enqueue with the numbers that make it safe to repeat, unless dedup ids do."""
-        messages = request.messages
-        if not self._dedup or request.producer is not None or all(message.dedup_id for message in messages):
-            return request
-        first = self._next_number
-        self._next_number += len(messages)
-        return msgspec.structs.replace(request, producer=self._producer, numbers=(first,))
 
 
 def _ack_call(queue: str, receipts: list[Receipt]) -> Asked:

@@ -2,6 +2,9 @@
 
 Thirty tasks that each acknowledge or enqueue one message then cost one frame, one commit and one answer instead of
 thirty, and each still gets its own result. Where the transport allows it, a request is sent without a task.
+
+A program that awaits one call after the other would wait for the end of the pass each time. So an item goes out at once
+if the last request had one item, too, and has been answered. Tasks that call in step with each other stay in step.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from fairlane.client.retries import is_passing
 from fairlane.errors import FairlaneError, RequestError
-from fairlane.verbs.verb import Reply, Shape
+from fairlane.verbs.verb import AnyAnswer, Reply, Shape
 from fairlane.wire.spread import WHOLE_REFUSALS, for_partition, of_rows
 
 G = TypeVar("G", bound=Hashable)
@@ -50,7 +53,7 @@ class Carrier(Protocol):
     def submit(self, asked: Asked, reply: Reply) -> bool:
         """Send a request at once, or return False if that is not possible."""
 
-    async def call(self, asked: Asked, *, after: FairlaneError | None) -> Any:  # noqa: ANN401 - depends on the verb
+    async def call(self, asked: Asked, *, after: FairlaneError | None) -> AnyAnswer:
         """Return the answer. With an error ``after``, the request was sent before and failed with it."""
 
 
@@ -79,23 +82,35 @@ class CallBatcher(Generic[G, I, R]):
         self._loop = asyncio.get_running_loop()
         self._groups: dict[G, _Batch[G, I, R]] = {}
         self._is_scheduled = False
+        self._last_count = 0
         self._under_way: set[_Batch[G, I, R]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def add(self, group: G, item: I, *, size: int = 0) -> asyncio.Future[R]:
-        """Return the future result of an item, which is sent with the next request of its group."""
+    def add(self, group: G, item: I, *, size: int = 0, is_awaited: bool = True) -> asyncio.Future[R]:
+        """Return the future result of an item, which is sent with the next request of its group.
+
+        An item that is awaited is sent at once if calls come one after the other.
+        """
+        if is_awaited and self._last_count == 1 and not self._under_way and not self._groups:
+            return self._send_alone(group, item)
         batch = self._groups.get(group)
-        if batch is None:
-            batch = self._groups[group] = _Batch(self, group)
         reply: asyncio.Future[R] = self._loop.create_future()
-        batch.items.append(item)
-        batch.replies.append(reply)
+        if batch is None:
+            batch = self._groups[group] = _Batch(self, group, item, reply)
+        else:
+            batch.items.append(item)
+            batch.replies.append(reply)
         batch.size += size
         if len(batch.items) >= _ITEMS_MAX or batch.size >= _SIZE_MAX:
             self._send(self._groups.pop(group))
         elif not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self.flush)
+        return reply
+
+    def _send_alone(self, group: G, item: I) -> asyncio.Future[R]:
+        reply: asyncio.Future[R] = self._loop.create_future()
+        self._send(_Batch(self, group, item, reply))
         return reply
 
     def flush(self) -> None:
@@ -105,6 +120,11 @@ class CallBatcher(Generic[G, I, R]):
         for batch in groups.values():
             self._send(batch)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything has its result."""
+        return not (self._groups or self._under_way)
+
     async def drained(self) -> None:
         """Wait until everything collected so far has its result."""
         self.flush()
@@ -112,6 +132,7 @@ class CallBatcher(Generic[G, I, R]):
             await asyncio.wait(waiting)
 
     def _send(self, batch: _Batch[G, I, R]) -> None:
+        self._last_count = len(batch.items)
         places = self._places(batch.group, batch.items)
         if places is None:
             self._send_to(batch, None)
@@ -120,9 +141,10 @@ class CallBatcher(Generic[G, I, R]):
         for at, item, reply in zip(places, batch.items, batch.replies, strict=True):
             part = parts.get(at)
             if part is None:
-                part = parts[at] = _Batch(self, batch.group)
-            part.items.append(item)
-            part.replies.append(reply)
+                parts[at] = _Batch(self, batch.group, item, reply)
+            else:
+                part.items.append(item)
+                part.replies.append(reply)
         for at, part in parts.items():
             self._send_to(part, at)
 
@@ -144,6 +166,13 @@ class CallBatcher(Generic[G, I, R]):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+        def give_up(_: asyncio.Future[R]) -> None:
+            if all(reply.cancelled() for reply in batch.replies):
+                task.cancel()  # no caller waits any more, so a message must not be sent when the server is back
+
+        for reply in batch.replies:
+            reply.add_done_callback(give_up)
+
     def repeat(self, batch: _Batch[G, I, R], error: FairlaneError) -> None:
         """Send a batch again."""
         self._under_way.add(batch)
@@ -157,10 +186,7 @@ class CallBatcher(Generic[G, I, R]):
         """Send each item separately, because one of them may be at fault for all."""
         self._under_way.discard(batch)
         for item, reply in zip(batch.items, batch.replies, strict=True):
-            alone = _Batch(self, batch.group)
-            alone.items.append(item)
-            alone.replies.append(reply)
-            self._send(alone)
+            self._send(_Batch(self, batch.group, item, reply))
 
 
 class _Batch(Generic[G, I, R]):
@@ -168,25 +194,25 @@ class _Batch(Generic[G, I, R]):
 
     __slots__ = ("_batcher", "_is_repeated", "asked", "group", "items", "replies", "size")
 
-    def __init__(self, gatherer: CallBatcher[G, I, R], group: G) -> None:
-        self._batcher = gatherer
+    def __init__(self, batcher: CallBatcher[G, I, R], group: G, item: I, reply: asyncio.Future[R]) -> None:
+        self._batcher = batcher
         self._is_repeated = False
         self.group = group
-        self.items: list[I] = []
-        self.replies: list[asyncio.Future[R]] = []
+        self.items: list[I] = [item]
+        self.replies: list[asyncio.Future[R]] = [reply]
         self.size = 0
         self.asked: Asked | None = None
 
     def done(self) -> bool:
         return False
 
-    def set_result(self, answer: Any, /) -> None:  # noqa: ANN401 - see Reply
+    def set_result(self, answer: AnyAnswer, /) -> None:
         self._settle(self._batcher.read(answer))
 
     def _repeated(self, rows: list[int], error: FairlaneError) -> None:
         """Repeat some items, because a node could not ask their partition."""
         assert self.asked is not None  # noqa: S101 - it is answered
-        part = _Batch(self._batcher, self.group)
+        part = _Batch(self._batcher, self.group, self.items[rows[0]], self.replies[rows[0]])
         part.asked = self.asked.of_rows(rows)
         part.items, part.replies = [self.items[row] for row in rows], [self.replies[row] for row in rows]
         self._batcher.repeat(part, error)

@@ -25,7 +25,7 @@ from fairlane.model.partitions import partition_of_id, queue_of
 from fairlane.verbs.leases import Extend, Lease, LeasedMessages, Nack
 from fairlane.verbs.messages import Enqueue, EnqueueResults
 from fairlane.verbs.methods.conversions import errors_of, receipts_of
-from fairlane.verbs.verb import Reply, Shape
+from fairlane.verbs.verb import AnyAnswer, Reply, Shape
 from fairlane.wire.spread import places_by_message
 
 _HOPS_MAX: Final = 8
@@ -56,11 +56,11 @@ class Calls:
         """Send a request at once, if possible; see ``Carrier``."""
         return self._transport.submit(asked.verb, asked.request, reply, wait_ms=asked.wait_ms)
 
-    async def call(self, asked: Asked, *, after: FairlaneError | None) -> Any:  # noqa: ANN401 - see Carrier
+    async def call(self, asked: Asked, *, after: FairlaneError | None) -> AnyAnswer:
         """Send a request, or repeat it after an error where that is safe; see ``Carrier``."""
         return await (self.ask(asked) if after is None else self._repeat(asked, after))
 
-    async def ask(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
+    async def ask(self, asked: Asked) -> AnyAnswer:
         """Return the answer to a request, repeating it where that is safe.
 
         Raises Disconnected if the connection was lost, and the outcome is unknown.
@@ -70,6 +70,15 @@ class Calls:
             if known is not None:
                 return await self._spread(asked, known)
         return await self._send(asked)
+
+    @property
+    def has_splits(self) -> bool:
+        """Whether a split queue is known."""
+        return bool(self._splits)
+
+    async def completed(self, asked: Asked, answer: EnqueueResults) -> EnqueueResults:
+        """Return the answer to an enqueue, after repeating what a node could not pass on."""
+        return await self._with_repeated(asked, answer)
 
     def give_back(self, deliveries: list[Delivery]) -> None:
         """Return messages that were leased for a caller that is gone."""
@@ -103,13 +112,13 @@ class Calls:
 
     # -------------------------------------------------------------------------------------------------- repetition
 
-    async def _send(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
+    async def _send(self, asked: Asked) -> AnyAnswer:
         try:
             return await self._answer(asked)
         except FairlaneError as error:
             return await self._repeat(asked, error)
 
-    async def _answer(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
+    async def _answer(self, asked: Asked) -> AnyAnswer:
         answer = await self._transport.call(asked.verb, asked.request, wait_ms=asked.wait_ms)
         if asked.verb == "enqueue" and getattr(self._transport, "is_cluster", False):
             return answer if all(map(_id, answer.results)) else await self._with_repeated(asked, answer)
@@ -128,7 +137,7 @@ class Calls:
         repeated = dict(zip(rows, again.results, strict=True))
         return EnqueueResults(results=[repeated.get(row, result) for row, result in enumerate(results)])
 
-    async def _repeat(self, asked: Asked, error: FairlaneError) -> Any:  # noqa: ANN401 - depends on the verb
+    async def _repeat(self, asked: Asked, error: FairlaneError) -> AnyAnswer:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._retries.patience_s
         waits_s = self._retries.waits_s()
@@ -173,7 +182,7 @@ class Calls:
         else:
             self._splits.forget(queue)
 
-    async def _ask_partitions(self, asked: Asked, error: QueueSplit) -> Any:  # noqa: ANN401 - depends on the verb
+    async def _ask_partitions(self, asked: Asked, error: QueueSplit) -> AnyAnswer:
         """Send a request to the partitions, now that the split is known."""
         queue: str = asked.request.queue  # type: ignore[attr-defined] # the request names a queue
         known = self._splits.note(queue, error, asyncio.get_running_loop().time())
@@ -184,7 +193,7 @@ class Calls:
             return await self._send(self._hop(asked))
         return await self._spread(self._hop(asked), known)
 
-    async def _spread(self, asked: Asked, known: Known) -> Any:  # noqa: ANN401 - depends on the verb
+    async def _spread(self, asked: Asked, known: Known) -> AnyAnswer:
         if isinstance(asked.request, Lease):
             return await self._lease(asked, known)
         return await spread(asked, known, self._send)
@@ -205,10 +214,10 @@ class Calls:
         waited: LeasedMessages = await self._send(asked._replace(request=request, wait_ms=wait_ms))
         return waited
 
-    async def _once(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
+    async def _once(self, asked: Asked) -> AnyAnswer:
         return await self._transport.call(asked.verb, asked.request)
 
-    async def _ask_whole(self, asked: Asked, queue: str, wait_s: float) -> Any:  # noqa: ANN401 - depends on the verb
+    async def _ask_whole(self, asked: Asked, queue: str, wait_s: float) -> AnyAnswer:
         """Send a request to the whole queue, because its partition no longer exists."""
         self._splits.forget(queue)
         whole = self._hop(asked)._replace(request=_renamed(asked.request, queue), whole=None)

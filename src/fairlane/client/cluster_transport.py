@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from fairlane.client.partition_channels import PartitionChannels
@@ -27,7 +27,7 @@ from fairlane.errors import (
     QueueMoving,
     QueueSplit,
 )
-from fairlane.verbs.verb import Reply, Shape
+from fairlane.verbs.verb import AnyAnswer, Reply, Shape
 from fairlane.wire.frames import Consume
 
 _HOPS_MAX: Final = 4
@@ -45,6 +45,7 @@ class ClusterTransport:
 
     Attributes:
         is_cluster: whether other nodes are known besides the one that was asked first.
+        trouble: why no node could be reached the last time; None if one was.
     """
 
     def __init__(self, servers: str, make: Make, *, retries: Retries) -> None:
@@ -62,6 +63,7 @@ class ClusterTransport:
         self._first = self._nodes[self._seeds[0]]
         self._owners: dict[str | None, WebSocketTransport] = {}
         self.is_cluster = False
+        self.trouble: Disconnected | None = None
         if len(self._seeds) > 1:
             self._note_cluster()
         self._reaching: asyncio.Task[WebSocketTransport] | None = None
@@ -74,7 +76,7 @@ class ClusterTransport:
             raise Closed("The client is closed.")
         self._first = await self._any()
 
-    async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Transport
+    async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> AnyAnswer:
         """Return the answer to a request; see ``Transport``."""
         queue: str | None = getattr(request, "queue", None)
         for _ in range(_HOPS_MAX):
@@ -97,6 +99,11 @@ class ClusterTransport:
                     self._owners[queue] = node
                 return answer
         raise QueueMoving(f"The nodes don't agree yet which of them owns queue {queue!r}.", retry_after_ms=_MOVING_MS)
+
+    def known_node(self, queue: str | None) -> WebSocketTransport | None:
+        """Return the connected node that a request about a queue goes to at once; None if it has to be found."""
+        node = self._owners.get(queue) if self.is_cluster else self._first
+        return node if node is not None and node.is_live else None
 
     def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:
         """Send a request at once if the owner is known; see ``Transport``."""
@@ -221,7 +228,9 @@ class ClusterTransport:
                 failed = error
                 self._drop(node)
             else:
+                self.trouble = None
                 return node
+        self.trouble = failed
         assert failed is not None  # noqa: S101 - there is at least one node, and it did not answer
         raise failed
 

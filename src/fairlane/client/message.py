@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
 from fairlane.client.message_fields import MessageFields
-from fairlane.errors import LeaseMismatch, MessageNotFound
+from fairlane.client.payload_reader import PayloadReader
+from fairlane.errors import LeaseMismatch, MessageCancelled, MessageNotFound
 from fairlane.model.limits import ERROR_LENGTH_MAX
 from fairlane.model.message import Became, Delivery, NewMessage
 from fairlane.verbs.leases import NackIntent
+from fairlane.verbs.uploads import PayloadRange
 
-_GONE = (LeaseMismatch, MessageNotFound)
+_GONE = (LeaseMismatch, MessageCancelled, MessageNotFound)
 
 
 class Settling(Protocol):
@@ -23,6 +26,7 @@ class Settling(Protocol):
         message: Message,
         *,
         cost: int | None = None,
+        result: bytes | None = None,
         forward: Mapping[str, Sequence[NewMessage]] | None = None,
     ) -> list[str]:
         """Acknowledge a message."""
@@ -38,8 +42,16 @@ class Settling(Protocol):
     def set_state(self, message: Message, state: bytes | None, *, etag: str | None) -> str | None:
         """Write the workflow state of a message."""
 
-    def ack_soon(self, message: Message, *, cost: int | None = None) -> None:
+    def report_progress(self, message: Message, fraction: float | None = None, *, note: str = "") -> None:
+        """Report how far a message has come."""
+
+    def ack_soon(self, message: Message, *, cost: int | None = None, result: bytes | None = None) -> None:
         """Acknowledge a message without waiting for the answer."""
+
+    def read_payload(
+        self, queue: str, message_id: str, *, token: int | None = None, offset: int = 0, count: int | None = None
+    ) -> PayloadRange:
+        """Return some of the payload of a message."""
 
 
 class Message(MessageFields):
@@ -59,31 +71,39 @@ class Message(MessageFields):
         self._client = client
         self.exit_delay_ms: int | None = None
 
-    def ack(self, *, cost: int | None = None, forward: Mapping[str, Sequence[NewMessage]] | None = None) -> list[str]:
+    def ack(
+        self,
+        *,
+        cost: int | None = None,
+        result: bytes | None = None,
+        forward: Mapping[str, Sequence[NewMessage]] | None = None,
+    ) -> list[str]:
         """Acknowledge the message, and with ``forward`` enqueue others in the same commit. Return their ids.
 
-        ``cost`` is the actual cost of the message, if it differs. The acknowledgement is durable when this returns.
+        ``cost`` is the actual cost of the message, if it differs. ``result`` is kept for the message's
+        ``result_ttl_ms``. The acknowledgement is durable when this returns.
 
         Raises:
-            MessageNotFound, LeaseMismatch: the lease is lost; drop the message.
+            MessageNotFound, LeaseMismatch, MessageCancelled: the lease is lost; drop the message.
+            ResultTooLarge: nothing was acknowledged or enqueued.
             QueueNotFound, InvalidArgument, PayloadTooLarge, QueueFull, KeyFull, GlobalFull: a forwarded message was
                 refused; nothing was acknowledged or enqueued.
         """
         try:
-            ids = self._client.ack(self, cost=cost, forward=forward)
+            ids = self._client.ack(self, cost=cost, result=result, forward=forward)
         except _GONE:
             self.is_settled = True
             raise
         self.is_settled = True
         return ids
 
-    def ack_soon(self, *, cost: int | None = None) -> None:
+    def ack_soon(self, *, cost: int | None = None, result: bytes | None = None) -> None:
         """Acknowledge the message without waiting for the answer.
 
         If that fails, the message is delivered again. The client's ``flush`` waits for these acknowledgements, and
         returns the failed ones.
         """
-        self._client.ack_soon(self, cost=cost)
+        self._client.ack_soon(self, cost=cost, result=result)
         self.is_settled = True
 
     def nack(self, error: str = "", *, delay_ms: int | None = None) -> Became:
@@ -92,7 +112,7 @@ class Message(MessageFields):
         The result says which: ``waiting``, ``delayed``, ``dead``, or ``expired`` if its deadline has passed.
 
         Raises:
-            MessageNotFound, LeaseMismatch: the lease is lost; drop the message.
+            MessageNotFound, LeaseMismatch, MessageCancelled: the lease is lost; drop the message.
         """
         return self._return("failure", error, delay_ms)
 
@@ -100,7 +120,7 @@ class Message(MessageFields):
         """Return the message for delivery after a delay, without a failure. Return what became of it; see ``nack``.
 
         Raises:
-            MessageNotFound, LeaseMismatch: the lease is lost; drop the message.
+            MessageNotFound, LeaseMismatch, MessageCancelled: the lease is lost; drop the message.
         """
         return self._return("defer", "", delay_ms)
 
@@ -108,7 +128,7 @@ class Message(MessageFields):
         """Move the message to the dead letters at once.
 
         Raises:
-            MessageNotFound, LeaseMismatch: the lease is lost; drop the message.
+            MessageNotFound, LeaseMismatch, MessageCancelled: the lease is lost; drop the message.
         """
         self._return("dead", error, None)
 
@@ -116,7 +136,7 @@ class Message(MessageFields):
         """Extend the lease to this duration from now; by default the visibility timeout. Return when it ends.
 
         Raises:
-            MessageNotFound, LeaseMismatch: the lease has ended; stop the work.
+            MessageNotFound, LeaseMismatch, MessageCancelled: the lease has ended; stop the work.
         """
         self.expires_ms = self._client.extend(self, visibility_ms=visibility_ms)
         return self.expires_ms
@@ -125,12 +145,40 @@ class Message(MessageFields):
         """Write the workflow state, or remove it with None. Return the etag of the new version.
 
         Raises:
-            MessageNotFound, LeaseMismatch: the lease has ended; stop the work.
+            MessageNotFound, LeaseMismatch, MessageCancelled: the lease has ended; stop the work.
             StateMismatch: the state has changed since it was read; it was not written.
         """
         self.state_etag = self._client.set_state(self, state, etag=self.state_etag)
         self.state = state
         return self.state_etag
+
+    def report_progress(self, fraction: float | None = None, *, note: str = "") -> None:
+        """Report how far the message has come: a fraction from 0 to 1, a short note, or both. It is not durable.
+
+        Raises:
+            MessageNotFound, LeaseMismatch, MessageCancelled: the lease has ended; stop the work.
+        """
+        self._client.report_progress(self, fraction, note=note)
+
+    def reader(self) -> PayloadReader:
+        """Return the payload as a stream of bytes, whether it was uploaded in pieces or not."""
+        return PayloadReader(self._client, self)
+
+    def read(self) -> bytes:
+        """Return the whole payload, read into memory if it was uploaded in pieces.
+
+        Raises:
+            MessageNotFound, LeaseMismatch: the lease has ended; stop the work.
+        """
+        return self.reader().read()
+
+    def write_to(self, path: str | os.PathLike[str]) -> None:
+        """Write the payload to a file, piece by piece. An existing file is replaced.
+
+        Raises:
+            MessageNotFound, LeaseMismatch: the lease has ended; stop the work.
+        """
+        self.reader().copy_to(path)
 
     def __enter__(self) -> Self:
         return self

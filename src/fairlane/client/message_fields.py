@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from fairlane.errors import PayloadStreamed
 from fairlane.model.message import DeadLetterOrigin, Delivery, FailedAttempt, Key, PriorityName
 
 
@@ -17,12 +16,16 @@ class MessageFields:
     Attributes:
         delivery: the message as it was delivered.
         is_settled: whether it was acknowledged or returned.
+        is_cancelled: whether a caller cancelled it after it was delivered; its lease has ended then.
         expires_ms: when the lease ends, unless it is extended.
         state: the workflow state, if it was requested and exists.
         state_etag: the version of the state; None if there is no state.
     """
 
-    __slots__ = ("delivery", "expires_ms", "id", "is_settled", "queue", "state", "state_etag", "token")
+    __slots__ = (
+        *("delivery", "expires_ms", "id", "is_cancelled", "is_settled", "queue", "state", "state_etag"),
+        "token",
+    )
 
     def __init__(self, delivery: Delivery) -> None:
         self.delivery = delivery
@@ -32,27 +35,42 @@ class MessageFields:
         self.expires_ms = delivery.expires_ms
         self.state = delivery.state
         self.state_etag = delivery.state_etag
-        self.is_settled = False
+        self.is_settled = self.is_cancelled = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self.queue}, attempt {self.attempt}>"
 
     @property
     def payload(self) -> bytes:
-        """The bytes that the producer sent."""
-        return self.delivery.payload
+        """The bytes that the producer sent.
+
+        Raises:
+            PayloadStreamed: they were uploaded in pieces: read them with ``read``, ``reader`` or ``write_to``.
+        """
+        delivery = self.delivery
+        if delivery.payload_size is not None:
+            raise PayloadStreamed(f"The payload of message {self.id} has {delivery.payload_size} bytes.")
+        return delivery.payload
+
+    @property
+    def size(self) -> int:
+        """The size of the payload in bytes."""
+        streamed = self.delivery.payload_size
+        return len(self.delivery.payload) if streamed is None else streamed
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the payload was uploaded in pieces, so that ``payload`` does not hold it."""
+        return self.delivery.payload_size is not None
 
     def json(self) -> Any:  # noqa: ANN401 - whatever the producer sent
         """Return the payload decoded from JSON.
 
         Raises:
             ValueError: the payload is not JSON.
+            PayloadStreamed: it was uploaded in pieces, and is not in memory.
         """
-        return msgspec.json.decode(self.delivery.payload)
-
-    def write_to(self, path: str | os.PathLike[str]) -> None:
-        """Write the payload to a file. An existing file is replaced."""
-        Path(path).write_bytes(self.delivery.payload)
+        return msgspec.json.decode(self.payload)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -63,6 +81,11 @@ class MessageFields:
     def fairness_key(self) -> Key:
         """The fairness key."""
         return self.delivery.fairness_key
+
+    @property
+    def order_key(self) -> str | None:
+        """The order key, if its producer set one."""
+        return self.delivery.order_key
 
     @property
     def attempt(self) -> int:

@@ -154,6 +154,11 @@ class PartitionChannels:
         else:
             self._sink.deliver(of_whole(self._request.queue, deliveries))
 
+    def cancelled(self, ids: Sequence[str]) -> None:
+        """Hand on that messages were cancelled."""
+        if not self._is_over:
+            self._sink.cancelled(ids)
+
     async def _give_back(self, at: int, unseen: Sequence[Delivery], *, patience_s: float) -> None:
         """Give back unseen messages whose leases may have outlived their channel."""
         if not unseen:
@@ -246,6 +251,9 @@ class _Part:
     def ended(self, error: FairlaneError) -> None:
         if not self.ended_by.done():
             self.ended_by.set_result(error)
+
+    def cancelled(self, ids: Sequence[str]) -> None:
+        self._owner.cancelled(ids)
 
     def withdraw(self, _: Callable[[str], bool]) -> list[Delivery]:
         return []

@@ -21,6 +21,11 @@ class Portal:
         self._thread = threading.Thread(target=self._serve, name="fairlane-client", daemon=True)
         self._thread.start()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is a callback on the loop itself."""
+        return threading.get_ident() == self._thread.ident
+
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result. If the caller is interrupted, the coroutine is cancelled.
 
@@ -28,7 +33,7 @@ class Portal:
             Closed: the loop has ended.
             WrongEventLoop: a callback on the loop itself called it, which would deadlock.
         """
-        if threading.get_ident() == self._thread.ident:
+        if self.is_current:
             coroutine.close()
             raise WrongEventLoop("A callback of the client called the client, which would deadlock.")
         try:

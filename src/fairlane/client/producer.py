@@ -13,6 +13,7 @@ from fairlane.client.portal import Portal
 from fairlane.client.producer_aio import AsyncProducer
 from fairlane.errors import Closed
 from fairlane.model.message import MessageTerms, NewMessage
+from fairlane.model.payloads import NO_VALUE, NoValue
 from fairlane.verbs.methods.conversions import message_of
 
 
@@ -31,15 +32,23 @@ class Producer:
 
         self._producer = portal.run(on_the_loop())
 
-    def send(self, message: NewMessage | bytes, **terms: Unpack[MessageTerms]) -> Future[str]:
+    def send(
+        self,
+        message: NewMessage | bytes | NoValue = NO_VALUE,
+        *,
+        json: object = NO_VALUE,
+        **terms: Unpack[MessageTerms],
+    ) -> Future[str]:
         """Buffer a message, or a payload with terms, waiting while the buffer is full. Return a future of its id.
+
+        ``json`` is a value that is sent as JSON in place of a payload.
 
         You can ignore the future: ``flush`` and the end of the block report refused messages.
 
         Raises:
             InvalidArgument, Closed: the message was not accepted.
         """
-        made = message_of(message, terms)
+        made = message_of(message, json, terms)
         reply: Future[str] = Future()
         self._room.acquire()
         with self._lock:

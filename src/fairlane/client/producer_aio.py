@@ -12,6 +12,7 @@ from fairlane.client.tracing import traced
 from fairlane.errors import Closed, FairlaneError, InternalError, InvalidArgument
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import MessageTerms, NewMessage
+from fairlane.model.payloads import NO_VALUE, NoValue
 from fairlane.verbs.methods.conversions import message_of
 
 _BATCH_BYTES_MAX = 4 << 20
@@ -58,8 +59,16 @@ class AsyncProducer:
         self._is_closed = False
         self._failures: list[FairlaneError] = []
 
-    async def send(self, message: NewMessage | bytes, **terms: Unpack[MessageTerms]) -> asyncio.Future[str]:
+    async def send(
+        self,
+        message: NewMessage | bytes | NoValue = NO_VALUE,
+        *,
+        json: object = NO_VALUE,
+        **terms: Unpack[MessageTerms],
+    ) -> asyncio.Future[str]:
         """Buffer a message, or a payload with terms, waiting while the buffer is full. Return a future of its id.
+
+        ``json`` is a value that is sent as JSON in place of a payload.
 
         You can ignore the future: ``flush`` and the end of the block report refused messages.
 
@@ -69,7 +78,7 @@ class AsyncProducer:
         while len(self._buffer) >= self._batch * self._in_flight or self._bytes >= _BATCH_BYTES_MAX * self._in_flight:
             self._has_space.clear()
             await self._has_space.wait()
-        return self.send_nowait(traced([message_of(message, terms)])[0])
+        return self.send_nowait(traced([message_of(message, json, terms)])[0])
 
     def send_nowait(self, message: NewMessage) -> asyncio.Future[str]:
         """Buffer a message even if the buffer is full; see ``send``."""

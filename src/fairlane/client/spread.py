@@ -16,7 +16,7 @@ from fairlane.errors import FairlaneError, QueueNotFound, QueueSplit
 from fairlane.model.partitions import Split, partition_of_id
 from fairlane.verbs.leases import Forward, Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import AnyAnswer, Shape
 from fairlane.wire.spread import (
     SETTLING,
     Piece,
@@ -69,7 +69,7 @@ def is_spread(request: Shape, known: Known) -> bool:
     return isinstance(request, SPREAD) and (known.split.by_message or not isinstance(request, Enqueue))
 
 
-async def spread(asked: Asked, known: Known, ask: Ask) -> Any:  # noqa: ANN401 - depends on the verb
+async def spread(asked: Asked, known: Known, ask: Ask) -> AnyAnswer:
     """Return the answer to anything but a lease; ``ask`` repeats what may be repeated.
 
     Raises:

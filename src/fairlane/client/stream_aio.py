@@ -161,6 +161,13 @@ class AsyncStream:
         self._error = error
         self._arrived.set()
 
+    def cancelled(self, ids: Sequence[str]) -> None:
+        """Drop messages that were cancelled before they were delivered, and mark the others; see ``Sink``."""
+        self._ready.withdraw(frozenset(ids).__contains__)
+        for message in list(self._given):
+            if message.id in ids:
+                message.is_cancelled = message.is_settled = True
+
     def withdraw(self, matches: Callable[[str], bool]) -> list[Delivery]:
         """Remove messages that have not been delivered yet; see ``Sink``."""
         return self._ready.withdraw(matches)

@@ -1,31 +1,43 @@
 """The client for threads: the asyncio client on a background event loop, with methods that block.
 
-Calls of many threads share one connection, and calls of the same moment are sent together. A call costs a switch to the
-loop's thread and back; streams and producers switch once for many messages.
+Calls of many threads share one connection, and calls of the same moment are sent together. A call over the loop costs a
+switch to its thread and back, so a thread that calls alone uses a connection by itself; see ``direct``. Streams and
+producers switch once for many messages.
 """
 
 from __future__ import annotations
 
+import os
 import ssl
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
 from fairlane.client.aio import CREDIT, AsyncClient, embedded_transport
+from fairlane.client.batching import Asked
+from fairlane.client.cluster_transport import ClusterTransport
+from fairlane.client.direct import LOOK_S, DirectCalls
+from fairlane.client.limited import LimitedClient
 from fairlane.client.message import Message
 from fairlane.client.portal import Portal
 from fairlane.client.producer import Producer
 from fairlane.client.retries import Retries
 from fairlane.client.stream import Stream
-from fairlane.client.tracing import traced
+from fairlane.client.tracing import current_trace, traced
 from fairlane.client.transport import Transport
 from fairlane.client.transport.websocket import FRAME_BYTES_MAX
-from fairlane.errors import Closed, FairlaneError
-from fairlane.model.message import Delivery, NewMessage, Receipt
+from fairlane.client.uploads import PayloadInput
+from fairlane.errors import Closed, FairlaneError, QueueElsewhere, WrongProcess
+from fairlane.model.message import Delivery, MessageTerms, NewMessage, Receipt
+from fairlane.model.payloads import NO_VALUE
+from fairlane.model.trace import TraceContext
+from fairlane.verbs.leases import Ack
+from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Enqueue
 from fairlane.verbs.methods.complete import AllVerbs
-from fairlane.verbs.methods.conversions import Held, receipt_of
-from fairlane.verbs.verb import Request
+from fairlane.verbs.methods.conversions import Held, errors_of, ids_of, message_of, only, receipt_of
+from fairlane.verbs.verb import AnyAnswer, Request
 
 A = TypeVar("A")
 
@@ -57,7 +69,10 @@ class Client(AllVerbs[Message]):
             frame_bytes_max=frame_bytes_max,
         )
         self._portal: Portal | None = None
-        self._acks: list[tuple[str, Receipt]] = []
+        self._direct: DirectCalls | None = None
+        self._process = os.getpid()
+        self._acks: deque[tuple[str, Receipt]] = deque()
+        self._is_sending = False
 
     @classmethod
     def embedded(cls, path: Path | str | None = None) -> Self:
@@ -84,16 +99,29 @@ class Client(AllVerbs[Message]):
         except BaseException:
             portal.close()
             raise
+        self._process = os.getpid()
         self._portal = portal
+        transport = self._async.transport
+        if isinstance(transport, ClusterTransport):
+            self._direct = DirectCalls(transport, is_numbered=self._async.is_numbered, on_late=self._give_back)
+            portal.soon(self._look_after)
 
     def close(self) -> None:
-        """Wait for pending requests, and close the connection."""
-        if self._portal is not None:
-            portal, self._portal = self._portal, None
+        """Wait for pending requests, and close the connection. In a forked process, leave it to the other."""
+        portal, self._portal = self._portal, None
+        direct, self._direct = self._direct, None
+        if portal is not None and os.getpid() == self._process:
             try:
+                if direct is not None:
+                    direct.close()
                 portal.run(self._async.close())
             finally:
                 portal.close()
+
+    def with_timeout(self, timeout: float) -> LimitedClient:
+        """Return the verbs of this client with a limit on the seconds of each call; see ``AsyncClient``."""
+        limited = self._async.with_timeout(timeout)
+        return LimitedClient(self, lambda request: self._running().run(limited.call(request)))
 
     def consume(
         self,
@@ -134,10 +162,22 @@ class Client(AllVerbs[Message]):
         )
         return Producer(self._running(), make, buffered_max=2 * batch * in_flight)
 
-    def ack_soon(self, message: Held, *, cost: int | None = None) -> None:
+    def enqueue_stream(
+        self, queue: str, source: PayloadInput, *, wait_ms: int = ENQUEUE_WAIT_MS, **terms: Unpack[MessageTerms]
+    ) -> str:
+        """Enqueue a message whose payload is read from a file or an iterator; see ``AsyncClient.enqueue_stream``.
+
+        The source is read in another thread than the caller's.
+        """
+        headers = traced([message_of(b"", NO_VALUE, terms)])[0].headers  # the span is that of this thread
+        terms["headers"] = headers
+        return self._running().run(self._async.enqueue_stream(queue, source, wait_ms=wait_ms, **terms))
+
+    def ack_soon(self, message: Held, *, cost: int | None = None, result: bytes | None = None) -> None:
         """Acknowledge a leased message without waiting for the answer; see ``flush``."""
-        self._acks.append((message.queue, receipt_of(message, cost)))
-        if len(self._acks) == 1:
+        self._acks.append((message.queue, receipt_of(message, cost, result)))
+        if not self._is_sending:
+            self._is_sending = True
             self._running().soon(self._send_acks)
 
     def flush(self) -> list[tuple[str, FairlaneError]]:
@@ -154,11 +194,50 @@ class Client(AllVerbs[Message]):
         portal = self._portal
         if portal is None:
             raise Closed("The client is not connected or already closed.")
+        if os.getpid() != self._process:
+            raise WrongProcess("This client was connected by the process that this one was forked from.")
         return portal
 
     def call(self, request: Request[A], *, by: str | None = None) -> A:
         """Return the answer to a request; see ``AsyncClient.call``."""
-        return self._running().run(self._async.call(request, by=by))
+        portal = self._running()
+        if by is None and (isinstance(request, Enqueue) or self._is_idle):
+            asked = Asked(request.verb.name, request, getattr(request, "wait_ms", 0))
+            answer: A | None = self._call_directly(portal, asked, current_trace())
+            if answer is not None:
+                return answer
+        return portal.run(self._async.call(request, by=by))
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether no ``ack_soon`` is on its way over the event loop, which another request should not overtake."""
+        return not self._acks and self._async.is_idle
+
+    def _call_directly(self, portal: Portal, asked: Asked, trace: TraceContext | None) -> AnyAnswer:
+        """Return the answer to a request that this thread has sent itself; None if it has to take the event loop."""
+        if self._direct is None or self._async.calls.has_splits or portal.is_current:
+            return None
+        answer = self._direct.call(asked, self._repeat, trace=trace)
+        if answer is not None and asked.verb == "enqueue" and not all(result.id for result in answer.results):
+            return portal.run(self._async.calls.completed(asked, answer))
+        return answer
+
+    def _repeat(self, asked: Asked, error: FairlaneError) -> AnyAnswer:
+        """Repeat a request over the event loop; at once if the queue is at another node, which is then known."""
+        after = None if isinstance(error, QueueElsewhere) else error
+        return self._running().run(self._async.calls.call(asked, after=after))
+
+    def _look_after(self) -> None:
+        """Look after direct connections from time to time, on the event loop."""
+        portal, direct = self._portal, self._direct
+        if portal is not None and direct is not None:
+            direct.look()
+            portal.loop.call_later(LOOK_S, self._look_after)
+
+    def _give_back(self, deliveries: list[Delivery]) -> None:
+        portal = self._portal
+        if portal is not None:
+            portal.soon(partial(self._async.give_back, deliveries))
 
     def _delivered(self, deliveries: list[Delivery]) -> list[Message]:
         return [Message(delivery, self) for delivery in deliveries]
@@ -170,17 +249,28 @@ class Client(AllVerbs[Message]):
         return list(traced(messages))
 
     def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
+        portal = self._running()
         traced_message = traced([message])[0]  # the span is that of this thread
-        return self._running().run(self._async.enqueue(queue, traced_message, wait_ms=wait_ms))
+        request = Enqueue(queue=queue, messages=[traced_message], wait_ms=wait_ms)
+        answer = self._call_directly(portal, Asked("enqueue", request, wait_ms), None)
+        if answer is not None:
+            return only(ids_of(answer.results))
+        return portal.run(self._async.enqueue(queue, traced_message, wait_ms=wait_ms))
 
     def _ack_one(self, queue: str, receipt: Receipt) -> None:
-        self._running().run(self._async.ack_receipt(queue, receipt))
+        portal = self._running()
+        answer = self._call_directly(portal, Asked("ack", Ack(queue=queue, receipts=[receipt])), None)
+        if answer is not None:
+            only(errors_of(answer.results))
+        else:
+            portal.run(self._async.ack_receipt(queue, receipt))
 
     async def _flush(self) -> list[tuple[str, FairlaneError]]:
         self._send_acks()
         return await self._async.flush()
 
     def _send_acks(self) -> None:
-        waiting, self._acks = self._acks, []
-        for queue, receipt in waiting:
-            self._async.ack_receipt_soon(queue, receipt)
+        self._is_sending = False
+        while self._acks:
+            self._async.ack_receipt_soon(*self._acks[0])
+            self._acks.popleft()  # only now: until then ``_is_idle`` has to know of it

@@ -12,6 +12,7 @@ import msgspec
 from fairlane.broker.handlers.checks import require
 from fairlane.cluster.gateway import ClusterGateway, ClusterVerb
 from fairlane.cluster.groups import split_into
+from fairlane.cluster.message_lookup import look_up
 from fairlane.cluster.node import MILLIONTHS
 from fairlane.cluster.partitions.operations import redrive, update
 from fairlane.cluster.partitions.split import OPENING_S, delete_further, delete_here, split_queue
@@ -38,6 +39,7 @@ from fairlane.verbs.config import (
 from fairlane.verbs.dead_letters import GetRedrive, ListRedrives, Redrive, RedriveList, StopRedrive
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.queues import CreateQueue, DeleteQueue, EnsureQueue, ListQueues, QueueList, UpdateQueue
+from fairlane.verbs.schedules import ListSchedules, ScheduleList
 from fairlane.verbs.templates import base_fields, templates_in
 from fairlane.verbs.verb import Done
 from fairlane.wire.spread import for_partition
@@ -177,6 +179,18 @@ async def _group_of(gateway: ClusterGateway, queue: str) -> str:
     return location.group
 
 
+async def _schedules(
+    gateway: ClusterGateway, request: ListSchedules, caller: Caller, context: CallContext
+) -> ScheduleList:
+    """Return the schedules of a queue, which its first partition has, or of all nodes."""
+    if request.queue is not None:
+        asked = request if gateway.split_of(request.queue) is None else for_partition(request, 0)
+        return cast("ScheduleList", await gateway.router.at(asked.queue or "", asked, caller, context))
+    answers: list[ScheduleList] = await gateway.router.everywhere(request, caller, context)
+    found = [view for answer in answers for view in answer.schedules]
+    return ScheduleList(schedules=sorted(found, key=lambda view: (view.queue, view.name)))
+
+
 # ------------------------------------------------------------------------------------------------------------- redrives
 
 
@@ -185,9 +199,8 @@ async def _redrive(gateway: ClusterGateway, request: Redrive, caller: Caller, co
     split = gateway.split_of(request.queue)
     if split is not None:
         views = await redrive(gateway.whole(request.queue, split, caller, context), request)
-        return redrive_view(request.queue, [_named(view) for view in views])
-    view = cast("RedriveView", await gateway.router.at(request.queue, request, caller, context))
-    return _named(view)
+        return redrive_view(request.queue, views)
+    return cast("RedriveView", await gateway.router.at(request.queue, request, caller, context))
 
 
 async def _of_redrive(
@@ -207,7 +220,7 @@ async def _of_part(
     if not queue:
         raise RedriveNotFound(f"Redrive {request.id!r:.100} does not exist.")
     at = queue if MARK in queue else partition_name(queue, 0)  # brokers know the first partition by the plain name
-    return _named(cast("RedriveView", await gateway.router.at(at, request, caller, context)))
+    return cast("RedriveView", await gateway.router.at(at, request, caller, context))
 
 
 async def _redrives(
@@ -215,12 +228,8 @@ async def _redrives(
 ) -> RedriveList:
     """Return the redrives of all nodes."""
     answers: list[RedriveList] = await gateway.router.everywhere(request, caller, context)
-    found = [_named(view) for answer in answers for view in answer.redrives]
+    found = [view for answer in answers for view in answer.redrives]
     return RedriveList(redrives=sorted(found, key=lambda view: view.started_ms))
-
-
-def _named(view: RedriveView) -> RedriveView:
-    return view if REDRIVE_AT in view.id else msgspec.structs.replace(view, id=f"{view.id}{REDRIVE_AT}{view.queue}")
 
 
 # --------------------------------------------------------------------------------------------------- config and journal
@@ -302,6 +311,7 @@ SPECIAL: Final[Mapping[str, ClusterVerb]] = {
     "update_queue": _update_queue,
     "delete_queue": _delete_queue,
     "queues": _queues,
+    "schedules": _schedules,
     "forward": _forward,
     "redrive": _redrive,
     "redrive_view": _of_redrive,
@@ -319,5 +329,7 @@ SPECIAL: Final[Mapping[str, ClusterVerb]] = {
     "move_queue": _move_queue,
     "split_queue": split_queue,
     "drain_node": _drain_node,
+    "status": look_up,
+    "result": look_up,
 }
 """The verbs for which it is not enough to find the broker of their queue."""

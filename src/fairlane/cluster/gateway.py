@@ -40,6 +40,7 @@ from fairlane.model.message import Delivery, Receipt
 from fairlane.model.names import new_queue_name_fault
 from fairlane.model.partitions import MARK, Split, partition_name, served_name
 from fairlane.verbs.leases import Lease, Nack
+from fairlane.verbs.status import WATCHING
 from fairlane.verbs.templates import full_text, template_for, templates_in
 from fairlane.verbs.verb import Reply, Request, Verb
 
@@ -101,7 +102,7 @@ class ClusterGateway:
             return self._start(self._reply(request, caller, context, reply))
         if served != queue:
             request = msgspec.structs.replace(request, queue=served)
-        producer = None if caller.grants is None else caller.producer
+        producer = None if caller.grants is None else caller.limits_on(request)
         self.groups.of(served).ask(request, reply, by=caller.name, producer=producer)
         return None
 
@@ -330,7 +331,7 @@ class WholeQueue:
 
 def _with_time_left(request: Request[Any], *, since_s: float) -> Request[Any]:
     """Return a request with what is left of its wait."""
-    if not isinstance(request, Lease) or not request.wait_ms:
+    if not isinstance(request, (Lease, *WATCHING)) or not request.wait_ms:
         return request
     waited_ms = round((asyncio.get_running_loop().time() - since_s) * 1000)
     return msgspec.structs.replace(request, wait_ms=max(0, request.wait_ms - waited_ms))

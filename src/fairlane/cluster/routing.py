@@ -59,7 +59,7 @@ class Router:
             try:
                 if broker is None:
                     return await self.ask(address, request, caller, context)
-                return await broker.call(_as_served(request, queue), by=caller.name, producer=caller.producer)
+                return await broker.call(_as_served(request, queue), by=caller.name, producer=caller.limits_on(request))
             except (QueueElsewhere, QueueMoving, StoreFenced, Closed) as error:
                 # Each of these means that nothing was done: the queue has moved since it was found. The exception is a
                 # broker that is closed but still ours, which only happens while the server itself shuts down.

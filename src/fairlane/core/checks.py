@@ -21,6 +21,9 @@ def are_bare(messages: Sequence[NewMessage]) -> bool:
             or message.deadline_ms is not None
             or message.max_attempts is not None
             or message.visibility_timeout_ms is not None
+            or message.result_ttl_ms is not None
+            or message.upload is not None
+            or message.order_key is not None
         ):
             return False
     return True
@@ -53,23 +56,12 @@ def message_fault(message: NewMessage, payload_bytes_max: int) -> FairlaneError 
         return InvalidArgument(f"A payload is bytes, not {type(payload).__name__}.")
     if len(payload) > payload_bytes_max:
         return PayloadTooLarge(f"The payload has {len(payload)} bytes; payload_bytes_max is {payload_bytes_max}.")
-    fault = None
-    if message.headers:
-        fault = _headers_fault(message.headers)
+    fault = _headers_fault(message.headers) if message.headers else None
     if fault is None and message.fairness_key is not None:
         fault = key_fault(message.fairness_key)
     if fault is None and (message.dedup_id is not None or message.correlation_id is not None):
         fault = _ids_fault(message)
-    if fault is None and not (
-        message.weight is None
-        and message.cost is None
-        and message.priority is None
-        and message.delay_ms == 0
-        and message.deadline_ms is None
-        and message.max_attempts is None
-        and message.visibility_timeout_ms is None
-        and not message.throttles
-    ):
+    if fault is None and not are_bare((message,)):
         fault = _terms_fault(message)
     return None if fault is None else InvalidArgument(fault)
 
@@ -155,10 +147,18 @@ def _terms_fault(message: NewMessage) -> str | None:
         faults.append(whole_fault("max_attempts", message.max_attempts, least=0, most=limits.BATCH_MAX))
     if message.visibility_timeout_ms is not None:
         faults.append(whole_fault("visibility_timeout_ms", message.visibility_timeout_ms, least=1, most=spans))
+    if message.result_ttl_ms is not None:
+        faults.append(whole_fault("result_ttl_ms", message.result_ttl_ms, least=0, most=spans))
+    if message.order_key is not None:
+        faults.append(text_fault("An order key", message.order_key, most=limits.ORDER_KEY_LENGTH_MAX))
     if message.priority is not None and message.priority not in PRIORITY_NAMES:
         faults.append(f"priority is one of {', '.join(PRIORITY_NAMES)}, not {message.priority!r:.100}.")
     if message.throttles:
         faults.append(_throttles_fault(message.throttles))
+    if message.upload is not None:
+        faults.append(text_fault("An upload", message.upload, most=limits.UPLOAD_ID_LENGTH_MAX))
+        if message.payload:
+            faults.append("A message has a payload or an upload, not both.")
     return next((fault for fault in faults if fault is not None), None)
 
 

@@ -13,10 +13,12 @@ from typing import Final, Generic, TypeVar
 
 from fairlane.core.producer import LimitedProducer
 from fairlane.errors import FairlaneError
-from fairlane.journal.records import Picking, RemoveReason, ReturnReason
+from fairlane.journal.records import Picking, RedriveOutcome, RemoveReason, ReturnReason
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
-from fairlane.model.message import NewMessage
+from fairlane.model.message import Key, NewMessage
 from fairlane.model.policy import QueuePolicy
+from fairlane.model.schedules import MissedReason
+from fairlane.verbs.messages import Enqueue
 
 O_co = TypeVar("O_co", covariant=True)
 
@@ -63,6 +65,45 @@ class Command(Generic[O_co]):
     __slots__ = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """A tick of a schedule, of the revision that it was computed for.
+
+    Attributes:
+        after_ms: the tick up to which all were settled when this one became due. One that waits for capacity may
+            outlive a failed commit with those before it, and must not be settled ahead of them.
+        is_manual: whether a caller fires it, outside of its ticks.
+        by: that caller, for the journal.
+    """
+
+    schedule: str
+    revision: int
+    at_ms: int
+    after_ms: int = 0
+    is_manual: bool = False
+    by: str | None = None
+
+
+class EnqueueTick(Enqueue, frozen=True, kw_only=True):
+    """Enqueue the message of a tick, which is settled in the same commit.
+
+    It is an enqueue like any other on its way through hooks and limits. If only a limit refuses the message, the tick
+    stays due.
+    """
+
+    tick: Tick
+
+
+@dataclass(slots=True, kw_only=True)
+class MissTicks(Command[None]):
+    """Settle ticks of a schedule without a message. ``tick`` is the latest of them."""
+
+    queue: str
+    tick: Tick
+    missed: int
+    reason: MissedReason
+
+
 @dataclass(slots=True, kw_only=True)
 class LeasePicked(Command[int]):
     """Lease the messages that the schedule has picked, for a time that the consumer requests or by their own timeouts.
@@ -99,6 +140,30 @@ class MoveDeadLetters(Command[int]):
     messages: Sequence[NewMessage]
     answers: Sequence[EnqueueAnswer | None] | None = None
     by: str | None = None
+    redrive: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class EndRedrive(Command[None]):
+    """End a redrive that runs, with how far it has come."""
+
+    number: int
+    status: RedriveOutcome
+    scanned: int
+    matched: int
+    error: str | None = None
+    by: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordRefusals(Command[None]):
+    """Record the messages that a limit kept out of a queue, as in ``journal.records.RefusedMessages``."""
+
+    queue: str
+    code: str
+    keys: list[Key | None]
+    messages: list[int]
+    costs: list[int]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,6 +180,13 @@ class RestoreConfig(Command[None]):
 
 
 @dataclass(slots=True, kw_only=True)
+class SweepResults(Command[None]):
+    """Forget the messages that have ended and are remembered until an instant or before, with their results."""
+
+    through_ms: int
+
+
+@dataclass(slots=True, kw_only=True)
 class Unclaim(Command[None]):
     """Return the claimed messages of a registered consumer to the queue."""
 
@@ -128,6 +200,21 @@ class Unstage(Command[None]):
 
     queue: str
     sink: str
+
+
+@dataclass(slots=True, kw_only=True)
+class SweepUpload(Command[None]):
+    """Drop an upload that has been silent for too long."""
+
+    queue: str
+    upload: int
+
+
+@dataclass(slots=True, kw_only=True)
+class DeletePieces(Command[None]):
+    """Delete up to ``count`` of the pieces that are no longer needed."""
+
+    count: int
 
 
 @dataclass(slots=True, kw_only=True)

@@ -21,11 +21,13 @@ class Decision(Generic[O]):
     Attributes:
         outcome: what the caller gets; an error refuses everything.
         bodies: new bodies that belong to the records.
+        pieces: pieces of uploads, which are bodies too, but are read once and in order, so they are not cached.
     """
 
     records: list[AnyRecord]
     outcome: O | FairlaneError
     bodies: list[tuple[int, bytes]] = field(default_factory=list)
+    pieces: list[tuple[int, bytes]] = field(default_factory=list)
 
 
 Deciders: TypeAlias = Mapping[type, Callable[[Ledger, Any, int, Given], Decision[Any]]]

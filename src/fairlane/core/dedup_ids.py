@@ -7,6 +7,7 @@ would cost more memory than the id. A dedup id has no control characters, so no 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from fairlane.model.message import DEFAULT_KEY, Key
@@ -28,3 +29,13 @@ def remembered(keys: Sequence[Key], dedup_ids: Sequence[str | None]) -> Sequence
 def _prefix(key: Key) -> str:
     tenant = key if isinstance(key, str) else key[0]
     return "" if tenant == DEFAULT_KEY else tenant + _BETWEEN
+
+
+@dataclass(slots=True, eq=False)
+class DedupHome:
+    """A batch of dedup ids, and where in the journal they are written."""
+
+    queue: str
+    numbers: dict[str, int]
+    until_ms: int
+    home: int

@@ -17,15 +17,20 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from fairlane.core.claim_state import RegisteredConsumer
+from fairlane.core.dedup_ids import DedupHome
+from fairlane.core.finished import FinishedMessages
 from fairlane.core.pauses import PauseLog
 from fairlane.core.producer_numbers import ProducerNumbers
+from fairlane.core.redrive_state import RedriveState
+from fairlane.core.schedule_state import ScheduleState
 from fairlane.core.sink_state import SinkState
 from fairlane.core.sources import Declared
+from fairlane.core.upload_state import Discards, Pieces, Upload
 from fairlane.journal.records import ReaderImage, SegmentImage, TemporaryImage
+from fairlane.model.broker_limits import Limits
 from fairlane.model.ids import MessageIds
-from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import NEVER_MS, FailedAttempt, Key
-from fairlane.model.names import DLQ_SUFFIX
+from fairlane.model.names import DLQ_SUFFIX, is_dlq
 from fairlane.model.partitions import NUMBER_BITS
 from fairlane.model.policy import QueuePolicy
 from fairlane.scheduler.item import Item, Priority
@@ -36,6 +41,8 @@ _NORMAL = Priority.NORMAL
 
 Row = tuple[Key, int, int, Priority, tuple[str, ...], int | None, int | None]
 """Key, weight, cost, priority, throttles, due and deadline of one message."""
+
+Group = tuple[Key, str | None]  # what is kept in order together: a fairness key, and an order key
 
 
 class ChunkHome:
@@ -73,19 +80,25 @@ class Aftermath:
     """What few messages have: lost or failed attempts, a past in another queue, workflow state, limits of their own.
 
     Attributes:
+        dead_at: the sequence at which it became a dead letter; 0 for others.
         late_token: the fencing token of its last lease, if that was lost and it has not been leased since.
+        pieces: where its payload is, if that was uploaded.
     """
 
     errors: tuple[FailedAttempt, ...] = ()
     origin: str | None = None
     dead_reason: str | None = None
     dead_ms: int = 0
+    dead_at: int = 0
     state: int | None = None
     cap: int | None = None
     expiries: int = 0
     late_token: int = 0
     max_attempts: int | None = None
     visibility_ms: int | None = None
+    result_ttl_ms: int | None = None
+    pieces: Pieces | None = None
+    order_key: str | None = None
 
 
 class ScheduledItem(Item):
@@ -94,7 +107,7 @@ class ScheduledItem(Item):
     Attributes:
         number: the message's number for life.
         weight: the weight it brought for its key, 0 for none.
-        joined: the sequence at which it last began to wait, which is the order of recovery; 0 while it is staged.
+        joined: the sequence at which it last began to wait, or with strict order came; 0 while it is staged.
         size: the size of its payload.
         since_ms: when it last began to wait: at its enqueue, or when it was returned, dead-lettered or redriven.
         after: what few messages have; the cap that it brought is there.
@@ -114,15 +127,21 @@ class ScheduledItem(Item):
         """The instant from which on the message can be delivered, as far as its own terms go."""
         return self.since_ms if self.due_ms is None else max(self.since_ms, self.due_ms)
 
+    @property
+    def group(self) -> Group:
+        """The group that it is kept in order with, where its queue has a strict order."""
+        return self.key, None if self.after is None else self.after.order_key
+
 
 class Message(ScheduledItem):
     """A message without its body. What it has as an ``Item`` belongs to the schedule, the rest to the ledger.
 
     Attributes:
         token: the fencing token of its lease, 0 when it has none.
+        leased_ms: when it was last leased; 0 if it never was.
     """
 
-    __slots__ = ("attempts", "chunk", "enqueued_ms", "expires_ms", "failures", "owner", "queue", "token")
+    __slots__ = ("attempts", "chunk", "enqueued_ms", "expires_ms", "failures", "leased_ms", "owner", "queue", "token")
 
     def __init__(self, number: int, queue: Queue, chunk: ChunkHome, size: int, enqueued_ms: int, terms: Row) -> None:
         # Not through Item.__init__: what comes from a record has been checked before it became one.
@@ -147,7 +166,7 @@ class Message(ScheduledItem):
         self.attempts = 0
         self.failures = 0
         self.token = 0
-        self.expires_ms = 0
+        self.expires_ms = self.leased_ms = 0
         self.owner: str | None = None
         self.after = None
 
@@ -189,9 +208,20 @@ class Message(ScheduledItem):
         return self.queue.policy.visibility_timeout_ms if own is None else own
 
     @property
+    def result_ttl_ms(self) -> int:
+        """How long its end is remembered, by its own time or its queue's."""
+        own = None if self.after is None else self.after.result_ttl_ms
+        return self.queue.policy.result_ttl_ms if own is None else own
+
+    @property
     def expiries(self) -> int:
         """How many of its leases have expired, or were released when their consumer disconnected."""
         return 0 if self.after is None else self.after.expiries
+
+    @property
+    def pieces(self) -> Pieces | None:
+        """Where its payload is, if that was uploaded."""
+        return None if self.after is None else self.after.pieces
 
     def aftermath(self) -> Aftermath:
         """Return what few messages have, made when first needed."""
@@ -223,13 +253,18 @@ class Queue:
     messages: dict[int, Message] = field(default_factory=dict)
     leased: int = 0
     claimed: int = 0  # of those that are leased
+    dead_letters: int = 0  # those that died in another queue
     size: int = 0
     consumers: dict[str, RegisteredConsumer] = field(default_factory=dict)
     sinks: dict[str, SinkState] = field(default_factory=dict)
+    schedules: dict[str, ScheduleState] = field(default_factory=dict)
     staged: dict[int, Message] = field(default_factory=dict)  # not among the messages, but within the limits
     staged_size: int = 0
+    uploads: dict[int, Upload] = field(default_factory=dict)  # payloads that no message has taken yet
     dedups: dict[str, tuple[int, int]] = field(default_factory=dict)  # the number, and until when it counts
     tallies: dict[Key, KeyUsage] | None = None  # only where a limit on keys asks for it
+    refused: int = 0  # messages that a limit kept out since the queue was created
+    leased_groups: dict[Group, dict[int, Message]] | None = None  # only with strict order
 
     def __post_init__(self) -> None:
         self.set_policy(self.policy)
@@ -240,28 +275,9 @@ class Queue:
         self.declared = Declared(policy)
 
     @property
-    def counts_keys(self) -> bool:
-        """Whether the policy limits keys, so that they are counted."""
-        return self.policy.key_waiting_max is not None or self.policy.key_waiting_bytes_max is not None
-
-
-@dataclass(slots=True, eq=False)
-class DedupHome:
-    """A batch of dedup ids, and where in the journal they are written."""
-
-    queue: str
-    numbers: dict[str, int]
-    until_ms: int
-    home: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What holds for all queues together, as the broker was opened with."""
-
-    payload_bytes_max: int = PAYLOAD_BYTES_MAX
-    waiting_max: int | None = None
-    waiting_bytes_max: int | None = None
+    def is_strict(self) -> bool:
+        """Whether the messages of a group are kept in order; dead letters never are."""
+        return self.policy.order == "strict" and not is_dlq(self.name)
 
 
 class Ledger:
@@ -272,9 +288,14 @@ class Ledger:
         templates: the queue templates among the config values, by pattern.
         temporary: the config values that expire, by config key.
         config_due_ms: when the first of them does.
+        redrives: those that run and the last of those that have ended, by number.
         base: the sequence of the record that recovery begins with.
         baseline: the sequence of the latest baseline, which is to be the next base.
+        finished: the messages that have ended and are remembered.
         dropped: bodies that have become unneeded since the writer last took this list.
+        discarded: pieces that have become unneeded and are deleted little by little.
+        uploaders: how many uploads each caller has open, and their bytes.
+        size: the payload bytes of all messages and open uploads.
         trimmed: the journal before this sequence is gone.
         ids: the ids of its messages, which follow from their numbers and the ids of the journal.
         journal_id: names the journal; empty until the broker is opened for the first time.
@@ -297,6 +318,7 @@ class Ledger:
         self.templates: Templates = {}
         self.temporary: dict[str, TemporaryImage] = {}
         self.config_due_ms = NEVER_MS
+        self.redrives: dict[int, RedriveState] = {}
         self.readers: dict[str, ReaderImage] = {}
         self.segments: deque[SegmentImage] = deque()
         self.segment_first = sequence
@@ -310,9 +332,11 @@ class Ledger:
         self.chunks: OrderedDict[int, ChunkHome] = OrderedDict()  # in the order of their homes
         self.dedup_homes: deque[DedupHome] = deque()
         self.producer_numbers: OrderedDict[str, ProducerNumbers] = OrderedDict()  # by caller; in the order of homes
+        self.finished = FinishedMessages()
         self.dropped: list[int] = []
-        self.messages = 0
-        self.size = 0
+        self.discarded = Discards()
+        self.uploaders: dict[str, KeyUsage] = {}
+        self.messages = self.size = 0
 
     @property
     def partition(self) -> int:
@@ -359,7 +383,9 @@ class Ledger:
             oldest = min(oldest, self.dedup_homes[0].home)
         if self.producer_numbers:
             oldest = min(oldest, next(iter(self.producer_numbers.values())).home)
-        return oldest
+        if self.finished.known:
+            oldest = min(oldest, self.finished.oldest_home or oldest)
+        return min(oldest, self.discarded.oldest_home(oldest)) if self.discarded.entries else oldest
 
     def find(self, queue: str, number: int | None) -> Message | None:
         """Return a message of a queue by its number."""

@@ -23,6 +23,7 @@ from fairlane.model.message import Key, NewMessage
 from fairlane.model.names import is_dlq
 from fairlane.model.partitions import queue_of
 from fairlane.verbs.keys import Grant, fits
+from fairlane.verbs.verb import INCLUDED_IN
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,20 @@ class LimitedProducer:
     def on(self, queue: str) -> list[Grant] | None:
         """Return the grants for a queue; None if one of them allows every message."""
         queue = queue_of(queue)
-        fitting = [each for each in self.grants if each.right in ("produce", "admin") and fits(each.queues, queue)]
+        fitting = [each for each in self.grants if each.right in INCLUDED_IN["produce"] and fits(each.queues, queue)]
         return fitting if all(map(_limits, fitting)) else None
+
+    def may_read(self, queue: str, key: Key) -> bool:
+        """Return whether the caller may know what becomes of messages of a fairness key in a queue.
+
+        Their producers may, and the consumers of the queue.
+        """
+        queue = queue_of(queue)
+        return any(
+            grant.right in INCLUDED_IN["consume"] or _allows_key(grant, key)
+            for grant in self.grants
+            if fits(grant.queues, queue)
+        )
 
 
 def limited(name: str | None, grants: tuple[Grant, ...]) -> LimitedProducer | None:

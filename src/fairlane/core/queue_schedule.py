@@ -12,12 +12,13 @@ ledger for messages, since a replay has none there: ``contents`` returns them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from fairlane.core.config_patterns import KEY_SETTINGS, ConfigPatterns
+from fairlane.core.dead_letters import has_died
 from fairlane.core.key_policies import KeyPolicies
-from fairlane.core.ledger import Ledger, Queue, ScheduledItem
+from fairlane.core.ledger import Group, Ledger, Queue, ScheduledItem
 from fairlane.core.moves import Moves
 from fairlane.core.throttling import ThrottleConfig, throttle_names, throttle_weights
 from fairlane.journal.records import AnyRecord, ConfigSet, Picking, QueuePaused, QueueRemoved, QueueSet
@@ -25,8 +26,9 @@ from fairlane.model.message import Key
 from fairlane.model.names import is_dlq
 from fairlane.model.partitions import partition_name, served_name
 from fairlane.scheduler.buckets import Throttles, rate_family
-from fairlane.scheduler.holdups import NOT_HELD, Holdup
 from fairlane.scheduler.kernel import Kernel
+from fairlane.scheduler.lanes import NOT_HELD, Holdup
+from fairlane.scheduler.order import StrictOrder
 from fairlane.verbs.keys import EVERY
 
 I = TypeVar("I", bound=ScheduledItem)  # noqa: E741 - the name that the kernel uses
@@ -43,6 +45,7 @@ class QueueSchedule(Generic[I]):
     Attributes:
         asked: how many messages the last pick was asked for.
         held: what held up the messages that it found.
+        is_strict: whether the messages of a group are kept in order.
         largest: no waiting message has a larger payload.
         moves: what has moved parked lanes since the last pick that found something, here or in queues that share
             throttles with this one; see ``Picking``.
@@ -50,7 +53,19 @@ class QueueSchedule(Generic[I]):
     """
 
     __slots__ = (
-        *("_made_with", "_picked_ms", "asked", "held", "kernel", "largest", "moves", "next_at", "policies", "queue"),
+        *(
+            "_is_single",
+            "_made_with",
+            "_picked_ms",
+            "asked",
+            "held",
+            "is_strict",
+            "kernel",
+            "largest",
+            "moves",
+            "next_at",
+        ),
+        *("policies", "queue"),
     )
 
     def __init__(self, queue: Queue, throttles: Throttles, config: Mapping[str, str], patterns: ConfigPatterns) -> None:
@@ -62,8 +77,10 @@ class QueueSchedule(Generic[I]):
         self.held: Mapping[I, Holdup] = {}
         self.largest = 0
         self.moves = Moves(self)
+        self.is_strict = queue.is_strict
         self._picked_ms = 0
-        self._made_with = (queue.policy.quantum, queue.policy.strict_priority)
+        self._is_single = False
+        self._made_with = _made_with(queue)
 
     # -------------------------------------------------------------------------------------------------- messages
 
@@ -85,9 +102,18 @@ class QueueSchedule(Generic[I]):
             if item.lane is not None:
                 self.kernel.cancel(item, now_ms)
 
-    def release(self, items: Iterable[I], now_ms: int) -> None:
-        """Free what leased messages take of the caps of their keys."""
+    def release(self, items: Sequence[I], now_ms: int) -> None:
+        """Free what leased messages that are done take of the caps of their keys, and let those behind them go."""
         self.kernel.release_many(Counter([item.key for item in items]), now_ms)
+        if self.is_strict:
+            self.kernel.finish(items, now_ms)
+
+    def take_back(self, items: list[I], now_ms: int) -> None:
+        """Free what leased messages take of the caps of their keys, and add them to those that wait."""
+        self.kernel.release_many(Counter([item.key for item in items]), now_ms)
+        self.offer(items, now_ms)
+        if self.is_strict:  # after they were offered: else those behind them would go first
+            self.kernel.finish(items, now_ms)
 
     def settle(self, items: Iterable[I], costs: Iterable[int | None]) -> None:
         """Charge keys the difference between true and estimated cost, where a consumer reported the true one."""
@@ -97,25 +123,30 @@ class QueueSchedule(Generic[I]):
 
     # --------------------------------------------------------------------------------------------------- picking
 
-    def pick(self, count: int, now_ms: int, *, size_bytes: int | None = None) -> tuple[list[I], bool]:
+    def pick(
+        self, count: int, now_ms: int, *, size_bytes: int | None = None, is_single: bool = False, is_part: bool = False
+    ) -> tuple[list[I], bool]:
         """Take up to ``count`` messages whose turn it is, and return them and whether the last was asked for in vain.
 
         Args:
             count: the most messages to take.
             now_ms: the instant.
             size_bytes: stop once the payloads have reached this size, which the last of them may exceed.
+            is_single: whether to take at most one message of each group, where they are kept in order.
+            is_part: whether more is picked for the same consumer; then ``Kernel.end_take`` ends the pick.
         """
         if self.queue.is_paused:
             return [], False
         self._picked_ms = now_ms
+        self._is_single = is_single and self.is_strict and self.queue.policy.order_batch_max > 1
         if size_bytes is None or count * self.largest <= size_bytes:
             self.asked = count
-            picked = self.kernel.take(count, now_ms)
+            picked = self.kernel.take(count, now_ms, is_single=is_single, is_part=is_part)
             self.held = self.kernel.holdups()
             return picked, not picked
-        return self._pick_within(count, size_bytes, now_ms)
+        return self._pick_within(count, size_bytes, now_ms, is_single=is_single)
 
-    def _pick_within(self, count: int, size_bytes: int, now_ms: int) -> tuple[list[I], bool]:
+    def _pick_within(self, count: int, size_bytes: int, now_ms: int, *, is_single: bool) -> tuple[list[I], bool]:
         """Take messages one by one, since their sizes differ."""
         self.asked = 1
         picked: list[I] = []
@@ -123,21 +154,23 @@ class QueueSchedule(Generic[I]):
         size = 0
         one: list[I] = []
         while len(picked) < count and size < size_bytes:
-            one = self.kernel.take(1, now_ms)
+            one = self.kernel.take(1, now_ms, is_single=is_single, is_part=True)
             if not one:
                 break
             picked += one
             size += one[0].size
             held |= self.kernel.holdups()
+        self.kernel.end_take()
         self.held = held
         return picked, not one
 
     def picking(self, picked: list[I]) -> Picking | None:
         """Return what the journal has to tell of the last pick, which found these messages; None if nothing."""
         known, paused_ms = self.held, self.paused_ms(picked) if self.queue.pauses.spans else None
-        if not known and not self.moves.entries and self.asked == len(picked) and paused_ms is None:
+        is_plain = not known and not self.moves.entries and not self._is_single
+        if is_plain and self.asked == len(picked) and paused_ms is None:
             return None
-        picking = Picking(self.asked, paused_ms=paused_ms)
+        picking = Picking(self.asked, paused_ms=paused_ms, is_single=self._is_single)
         if known:
             held = [known.get(item, NOT_HELD) for item in picked]
             picking.throttled_ms = [each.throttled_ms for each in held]
@@ -160,7 +193,7 @@ class QueueSchedule(Generic[I]):
 
     def is_made_for(self, queue: Queue) -> bool:
         """Return whether the kernel is one that the queue's present policy asks for."""
-        return self.queue is queue and self._made_with == (queue.policy.quantum, queue.policy.strict_priority)
+        return self.queue is queue and self._made_with == _made_with(queue)
 
     def retire(self, now_ms: int) -> None:
         """Empty the kernel for good: messages that wait leave it, and it leaves the throttles that queues share."""
@@ -179,12 +212,23 @@ def _kernel(queue: Queue, throttles: Throttles, policies: KeyPolicies) -> Kernel
         counts_use=True,
         throttles=table,
         name=queue.name,
+        order=_order(queue) if queue.is_strict else None,
     )
     kernel.set_policy_provider(policies.of)
     kernel.set_in_use_max(policy.in_flight_max)
     for key in queue.paused_keys:
         kernel.pause(key)
     return kernel
+
+
+def _made_with(queue: Queue) -> tuple[object, ...]:
+    """Return what a kernel is made with and can't change."""
+    policy = queue.policy
+    return policy.quantum, policy.strict_priority, queue.is_strict, policy.order_batch_max
+
+
+def _order(queue: Queue) -> StrictOrder[I]:
+    return StrictOrder(group_of=_group, place_of=_joined, ready_of=_ready_ms, batch_max=queue.policy.order_batch_max)
 
 
 class QueueSchedules(Generic[I]):
@@ -258,9 +302,11 @@ class QueueSchedules(Generic[I]):
         schedule: QueueSchedule[I] = QueueSchedule(queue, self.throttles, self._ledger.config, self.patterns)
         self.known[queue.name] = schedule
         if not is_dlq(queue.name):  # dead letters come from several queues, and say nothing about their keys here
-            schedule.policies.learn(sorted([*leased, *waiting], key=_number))
+            own = (item for item in (*leased, *waiting) if not has_died(item))
+            schedule.policies.learn(sorted(own, key=_number))
         for key, count in Counter(item.key for item in leased).items():
             schedule.kernel.occupy(key, count)
+        schedule.kernel.resume_order(sorted(leased, key=_joined))
         for item in waiting:
             item.held = None  # what the clocks of the earlier kernel showed means nothing to this one
         schedule.offer(sorted(waiting, key=_joined), now_ms)
@@ -280,7 +326,7 @@ class QueueSchedules(Generic[I]):
 
     def _set_policy(self, queue: Queue, now_ms: int) -> QueueSchedule[I]:
         known = self.known.get(queue.name)
-        if known is None or not known.is_made_for(queue):  # a kernel's quantum and strictness can't be changed
+        if known is None or not known.is_made_for(queue):  # else it can't be changed
             return self._build(queue, now_ms)
         known.kernel.set_in_use_max(queue.policy.in_flight_max)  # first: keys come back in the order of their waits
         known.kernel.set_policy_provider(known.policies.of, now_ms)
@@ -343,3 +389,11 @@ def _number(item: ScheduledItem) -> int:
 
 def _joined(item: ScheduledItem) -> int:
     return item.joined
+
+
+def _group(item: ScheduledItem) -> Group:
+    return item.group
+
+
+def _ready_ms(item: ScheduledItem) -> int:
+    return item.ready_ms

@@ -11,11 +11,12 @@ After recovery buckets are empty, so that a throttle holds across a crash, and d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.presence import Presence
 from fairlane.core.queue_schedule import QueueSchedule, QueueSchedules
+from fairlane.core.schedule_state import ScheduleState
 from fairlane.journal.records import (
     Acked,
     AnyRecord,
@@ -28,6 +29,7 @@ from fairlane.journal.records import (
     Extended,
     Leased,
     Picking,
+    PieceStored,
     Published,
     QueuePaused,
     QueueRemoved,
@@ -35,9 +37,15 @@ from fairlane.journal.records import (
     Redriven,
     Removed,
     Returned,
+    ScheduleFired,
+    ScheduleMissed,
+    SchedulePaused,
+    ScheduleSet,
     SinkRemoved,
     SinkSet,
     Staged,
+    UploadBegun,
+    UploadDropped,
 )
 from fairlane.model.message import NEVER_MS, Key
 from fairlane.scheduler.buckets import Throttles
@@ -48,6 +56,9 @@ from fairlane.scheduler.timers import Timers
 from fairlane.scheduler.token_bucket import Limit
 
 MessageSchedule: TypeAlias = QueueSchedule[Message]
+RecurringRecord: TypeAlias = ScheduleSet | SchedulePaused | ScheduleFired | ScheduleMissed
+_OF_CONSUMERS: Final = (ConsumerSet, ConsumerRemoved, ClaimsEnded)
+_OF_PRESENCE: Final = (*_OF_CONSUMERS, Staged, SinkSet, SinkRemoved, UploadBegun, PieceStored, UploadDropped)
 
 
 class LeaseBatch:
@@ -85,8 +96,9 @@ class Schedule:
 
     Attributes:
         built_ms: the instant from which on its buckets fill.
-        presence: which registered consumers and sinks have been silent for too long.
+        presence: which registered consumers, sinks and uploads have been silent for too long.
         revived: the queues that may go on with tokens of a shared throttle that another queue has given back.
+        unarmed: the schedules (in the sense of cron) whose next tick may be another one.
     """
 
     def __init__(self, ledger: Ledger, now_ms: int) -> None:
@@ -94,13 +106,22 @@ class Schedule:
         self.built_ms = now_ms
         self.presence = Presence(ledger, now_ms)
         self.revived: dict[str, None] = {}
+        self.unarmed: list[ScheduleState] = []
         self._queues: QueueSchedules[Message] = QueueSchedules(ledger, _contents, now_ms, on_returned=self._revive)
         self._known = self._queues.known
         self._leases: Timers[LeaseBatch] = Timers(lambda at_ms, batch: batch.is_live(at_ms))
         self._events: Timers[MessageSchedule] = Timers(lambda at_ms, schedule: schedule.next_at == at_ms)
         # In order, so that a replay serves queues in the same order.
         self._touched: dict[MessageSchedule, None] = dict.fromkeys(self._queues)
-        self._followers: dict[type[AnyRecord], Callable[[Any, list[Message], int], None]] = {
+        self._followers = self._follower_table()
+        for queue in ledger.queues.values():
+            for message in queue.messages.values():
+                if message.token and not message.is_claimed:
+                    self._leases.push(message.expires_ms, LeaseBatch(queue, [message.number]))
+        self.settle_events()
+
+    def _follower_table(self) -> dict[type[AnyRecord], Callable[[Any, list[Message], int], None]]:
+        return {
             Enqueued: self._enqueued,
             Leased: self._leased,
             Extended: self._leased,
@@ -111,14 +132,9 @@ class Schedule:
             Redriven: self._redriven,
             Published: self._enqueued,
             **dict.fromkeys((QueueSet, QueueRemoved, QueuePaused, ConfigSet), self._settings),
-            **dict.fromkeys((ConsumerSet, ConsumerRemoved, ClaimsEnded), self._presence),
-            **dict.fromkeys((Staged, SinkSet, SinkRemoved), self._presence),
+            **dict.fromkeys(_OF_PRESENCE, self._presence),
+            **dict.fromkeys((ScheduleSet, SchedulePaused, ScheduleFired, ScheduleMissed), self._recurring),
         }
-        for queue in ledger.queues.values():
-            for message in queue.messages.values():
-                if message.token and not message.is_claimed:
-                    self._leases.push(message.expires_ms, LeaseBatch(queue, [message.number]))
-        self.settle_events()
 
     @property
     def throttles(self) -> Throttles:
@@ -157,6 +173,8 @@ class Schedule:
             schedule.offer_new(messages, now_ms)
         else:
             schedule.offer(messages, now_ms)
+        if self.presence.uploads and type(record) is Enqueued:
+            self.presence.follow(record)
 
     def _leased(self, record: Leased | Extended, messages: list[Message], _now_ms: int) -> None:
         schedule = self._known[record.queue]
@@ -173,6 +191,9 @@ class Schedule:
     def _presence(self, record: AnyRecord, _messages: list[Message], _now_ms: int) -> None:
         self.presence.follow(record)
 
+    def _recurring(self, record: RecurringRecord, _messages: list[Message], _now_ms: int) -> None:
+        self.unarmed.append(self._ledger.queues[record.queue].schedules[record.name])
+
     def _acked(self, record: Acked, messages: list[Message], now_ms: int) -> None:
         schedule = self._known[record.queue]
         self._touched[schedule] = None
@@ -184,9 +205,7 @@ class Schedule:
             schedule.settle(messages, record.costs)
 
     def _returned(self, record: Returned, messages: list[Message], now_ms: int) -> None:
-        schedule = self._of(record.queue)
-        schedule.release(messages, now_ms)
-        schedule.offer(messages, now_ms)
+        self._of(record.queue).take_back(messages, now_ms)
 
     def _dead(self, record: Dead, messages: list[Message], now_ms: int) -> None:
         schedule = self._of(record.queue)
@@ -216,13 +235,15 @@ class Schedule:
 
     # ---------------------------------------------------------------------------------------------------- picking
 
-    def pick(self, queue: str, count: int, now_ms: int, *, size_bytes: int | None = None) -> list[Message]:
+    def pick(
+        self, queue: str, count: int, now_ms: int, *, size_bytes: int | None = None, is_single: bool = False
+    ) -> list[Message]:
         """Take up to ``count`` messages whose turn it is; fewer only if no other may go now.
 
-        Or if those before have ``size_bytes`` of payload, which the last of them may exceed.
+        Or if those before have ``size_bytes`` of payload, which the last may exceed; ``is_single``: see the kernel.
         """
         schedule = self._known[queue]
-        picked, is_in_vain = schedule.pick(count, now_ms, size_bytes=size_bytes)
+        picked, is_in_vain = schedule.pick(count, now_ms, size_bytes=size_bytes, is_single=is_single)
         if picked or is_in_vain:
             self._touched[schedule] = None
         if is_in_vain:
@@ -336,11 +357,12 @@ class Schedule:
         for entries in (self._events.entries, self._leases.entries):
             if entries and entries[0][0] < due_ms:
                 due_ms = entries[0][0]
-        presence = self.presence
-        if presence.consumers or presence.sinks:
-            due_ms = min(due_ms, presence.next_at() or 0)
+        if any(self.presence.watched):
+            due_ms = min(due_ms, self.presence.next_at() or 0)
         if self._ledger.temporary:
             due_ms = min(due_ms, self._ledger.config_due_ms)
+        if self._ledger.finished.known:
+            due_ms = min(due_ms, self._ledger.finished.due_ms)
         return due_ms
 
     def _revive(self, queue: str) -> None:
@@ -356,7 +378,7 @@ class Schedule:
 
     def next_event_at(self) -> int | None:
         """Return when something will change by itself, None for never."""
-        earliest = self.presence.next_at() if self.presence.consumers or self.presence.sinks else None
+        earliest = self.presence.next_at() if any(self.presence.watched) else None
         timers: tuple[Timers[Any], ...] = (self._events, self._leases)
         for one in timers:
             at_ms = one.next_at() if one.entries else None
@@ -364,6 +386,8 @@ class Schedule:
                 earliest = at_ms
         if self._ledger.temporary and (earliest is None or self._ledger.config_due_ms < earliest):
             earliest = self._ledger.config_due_ms
+        if self._ledger.finished.known and (earliest is None or self._ledger.finished.due_ms < earliest):
+            earliest = self._ledger.finished.due_ms
         return earliest
 
     def touched(self) -> list[str]:

@@ -56,6 +56,8 @@ def _add_wishes(terms: Terms, messages: Sequence[NewMessage], now_ms: int) -> No
     terms.deadlines_ms = [None if message.deadline_ms is None else now_ms + message.deadline_ms for message in messages]
     terms.max_attempts = [message.max_attempts for message in messages]
     terms.visibilities_ms = [message.visibility_timeout_ms for message in messages]
+    terms.result_ttls_ms = [message.result_ttl_ms for message in messages]
+    terms.order_keys = [message.order_key for message in messages]
 
 
 def _add_declared(terms: Terms, rules: Declared, headers: list[Headers]) -> None:
@@ -133,6 +135,8 @@ def collapse(terms: Terms) -> Terms:
         _unless_all(terms.caps, None),
         _unless_all(terms.max_attempts, None),
         _unless_all(terms.visibilities_ms, None),
+        _unless_all(terms.result_ttls_ms, None),
+        _unless_all(terms.order_keys, None),
     )
 
 
@@ -157,4 +161,6 @@ def take_rows(terms: Terms, rows: Sequence[int]) -> Terms:
         take(terms.caps),
         take(terms.max_attempts),
         take(terms.visibilities_ms),
+        take(terms.result_ttls_ms),
+        take(terms.order_keys),
     )

@@ -17,7 +17,7 @@ from fairlane.verbs.keys import EVERY, Grant, fits
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.queues import CreateQueue, EnsureQueue, UpdateQueue
-from fairlane.verbs.verb import Request, Right, Verb
+from fairlane.verbs.verb import INCLUDED_IN, Request, Right, Verb
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Caller(msgspec.Struct, frozen=True):
 
     def may_anywhere(self, right: Right) -> bool:
         """Return whether the caller has a right on some queues, whether or not they exist."""
-        return self.grants is None or any(grant.right in (right, "admin") for grant in self.grants)
+        return self.grants is None or any(grant.right in INCLUDED_IN[right] for grant in self.grants)
 
     def check(self, right: Right, queue: str) -> None:
         """Refuse a caller that has no right on a queue. Raises Forbidden if no grant of the caller covers it."""
@@ -56,6 +56,26 @@ class Caller(msgspec.Struct, frozen=True):
     def producer(self) -> LimitedProducer | None:
         """What its grants hold its messages to, for the broker to check; None if nothing."""
         return None if self.grants is None else limited(self.name, self.grants)
+
+    def limits_on(self, request: Request[Any]) -> LimitedProducer | None:
+        """Return what the broker has to check about the caller of a request; None if nothing."""
+        if self.grants is None:
+            return None
+        return LimitedProducer(self.name, self.grants) if request.verb.about == "message" else self.producer
+
+    def check_reading(self, rights: Iterable[Right], queue: str | None) -> None:
+        """Refuse a caller without any of these rights on a queue, or without a queue on any.
+
+        Raises:
+            Forbidden: no grant of the caller covers it.
+        """
+        if queue is None:
+            is_allowed = any(map(self.may_anywhere, rights))
+        else:
+            is_allowed = any(self.may(right, queue) for right in rights)
+        if not is_allowed:
+            on = "any queue" if queue is None else f"queue {queue!r:.150}"
+            raise Forbidden(f"API key {self.name!r} has no right to read messages on {on}.")
 
     def check_producing(self, queue: str, messages: Iterable[NewMessage]) -> None:
         """Refuse messages that name a fairness key for which the caller may not enqueue.
@@ -79,7 +99,7 @@ class Caller(msgspec.Struct, frozen=True):
 
     def _fitting(self, right: Right, queue: str) -> Iterable[Grant]:
         grants, queue = self.grants or (), queue_of(queue)
-        return (grant for grant in grants if grant.right in (right, "admin") and fits(grant.queues, queue))
+        return (grant for grant in grants if grant.right in INCLUDED_IN[right] and fits(grant.queues, queue))
 
 
 def check_grant(grant: Grant) -> None:
@@ -100,7 +120,11 @@ def check_rights(verb: Verb, request: Request[Any], caller: Caller) -> None:
     if isinstance(request, (Enqueue, Stage)):
         caller.check_producing(request.queue, request.messages)
         return
-    caller.check(verb.right, request.queue if verb.about == "queue" else EVERY)  # type: ignore[attr-defined]  # it names one
+    if verb.about == "message":  # the broker, which knows its fairness key, checks again
+        caller.check_reading(verb.rights, getattr(request, "queue", None))
+        return
+    queue: str | None = getattr(request, "queue", None) if verb.about == "queue" else None
+    caller.check(verb.right, EVERY if queue is None else queue)
     if isinstance(request, Forward):
         for queue, messages in request.messages.items():
             caller.check_producing(queue, messages)
@@ -124,7 +148,9 @@ def check_before_reading(verb: Verb, caller: Caller) -> None:
     Raises:
         Forbidden: no grant of the caller has the right, or it is needed on every queue and no grant covers that.
     """
-    if verb.about != "queue":
+    if verb.about == "message":
+        caller.check_reading(verb.rights, None)
+    elif verb.about != "queue":
         caller.check(verb.right, EVERY)
     elif not caller.may_anywhere(verb.right):
         raise Forbidden(f"API key {caller.name!r} has no right to {verb.right} on any queue.")

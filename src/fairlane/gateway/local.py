@@ -26,12 +26,12 @@ class LocalGateway:
 
     def call(self, request: Request[Any], caller: Caller, _context: CallContext) -> Awaitable[Answer]:
         """Return the answer of the broker."""
-        producer = None if caller.grants is None else caller.producer
+        producer = None if caller.grants is None else caller.limits_on(request)
         return self._broker.call(request, by=caller.name, producer=producer)
 
     def ask(self, request: Request[Any], caller: Caller, _context: CallContext, reply: Reply) -> None:
         """Send the answer of the broker to a reply."""
-        producer = None if caller.grants is None else caller.producer
+        producer = None if caller.grants is None else caller.limits_on(request)
         self._broker.ask(request, reply, by=caller.name, producer=producer)
 
     async def served(self, queue: str) -> ServedQueue:

@@ -4,9 +4,9 @@ A record describes many messages at once and leaves out defaults, which suits a 
 of a record becomes a row with defaults filled in, so that a row means the same whatever it was decided together with.
 Columns that a kind does not use are null; ``journal/schema.py`` defines them.
 
-``Carried`` and ``Baseline`` repeat earlier records for recovery, and ``Skipped`` only uses up numbers. They give no
-events, so the sequence numbers they take are missing in the table: a missing number does not mean that something is
-lost.
+``Carried`` and ``Baseline`` repeat earlier records for recovery, ``PiecesDeleted`` follows the store's progress, and
+``Skipped`` only uses up numbers. They give no events, so the sequence numbers they take are missing in the table: a
+missing number does not mean that something is lost.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import msgspec
-
 from fairlane.journal import records
 from fairlane.journal.codec import Page
-from fairlane.journal.records import AnyRecord, OfMessages, Picking, Terms
+from fairlane.journal.other_events import OF_OTHERS, json_text, path_of
+from fairlane.journal.records import AnyRecord, FinishedImage, OfMessages, Picking, Terms
 from fairlane.journal.schema import NAMES
 from fairlane.model.ids import number_text
-from fairlane.model.message import NEVER_MS, PRIORITY_NAMES, Key
+from fairlane.model.message import NEVER_MS, PRIORITY_NAMES
 from fairlane.model.waits import HOLDS
 
 NUMBERED = ("message_id", "cause_id")
@@ -146,16 +145,15 @@ def _published(columns: Columns, record: records.Published, count: int) -> None:
 
 
 def _put_terms(columns: Columns, terms: Terms, count: int) -> None:
-    columns.put("fairness_key", map(_path, terms.keys))
+    columns.put("fairness_key", map(path_of, terms.keys))
     columns.put("weight", _without_zeros(terms.weights))  # 0 in a record means that the message brought none
     _put_or_fill(columns, "cost", terms.costs, 1, count)
-    priorities = terms.priorities
-    names = None if priorities is None else [PRIORITY_NAMES[priority] for priority in priorities]
+    names = None if terms.priorities is None else [PRIORITY_NAMES[priority] for priority in terms.priorities]
     _put_or_fill(columns, "priority", names, "normal", count)
     _put_or_fill(columns, "throttles", terms.throttles, (), count)
-    columns.put("due_ms", terms.due_ms)
-    columns.put("deadline_ms", terms.deadlines_ms)
-    columns.put("cap", terms.caps)
+    told = (("due_ms", terms.due_ms), ("deadline_ms", terms.deadlines_ms), ("cap", terms.caps))
+    for name, values in (*told, ("order_key", terms.order_keys)):
+        columns.put(name, values)
 
 
 def _without_zeros(values: list[Any] | None) -> list[Any] | None:
@@ -168,10 +166,6 @@ def _put_or_fill(columns: Columns, name: str, values: list[Any] | None, default:
         columns.put(name, values)
     else:
         columns.fill(name, default, count)
-
-
-def _path(key: Key) -> tuple[str, ...]:
-    return (key,) if type(key) is str else tuple(key)
 
 
 def _put_messages(columns: Columns, record: OfMessages, count: int) -> None:
@@ -197,8 +191,9 @@ def _leased(columns: Columns, record: records.Leased, count: int) -> None:
 def _put_picking(columns: Columns, picking: Picking, count: int) -> None:
     for name in HOLDS:
         columns.put(name, _without_zeros(getattr(picking, name)))
+    columns.put("is_single", [True] * count if picking.is_single else None)
     if picking.moves is not None:
-        columns.put("value", [_json(picking.moves), *[None] * (count - 1)])
+        columns.put("value", [json_text(picking.moves), *[None] * (count - 1)])
 
 
 def _extended(columns: Columns, record: records.Extended, count: int) -> None:
@@ -211,13 +206,28 @@ def _acked(columns: Columns, record: records.Acked, count: int) -> None:
     columns.put("cost", record.costs)
     if record.is_late:
         columns.fill("reason", "late", count)
+    if record.finished is not None:
+        _put_finished(columns, record, record.finished)
+
+
+def _put_finished(columns: Columns, record: OfMessages, finished: list[FinishedImage]) -> None:
+    """Put the sizes of results, and until when it is remembered how the messages have ended."""
+    known = {image.number: image for image in finished}
+    images = [known.get(number) for number in record.numbers]
+    columns.put("expires_ms", [image and image.until_ms for image in images])
+    columns.put("size_bytes", [image.size if image is not None and image.body else None for image in images])
 
 
 def _returned(columns: Columns, record: records.Returned, count: int) -> None:
     _put_messages(columns, record, count)
     columns.fill("reason", record.reason, count)
     columns.put("due_ms", _without_zeros(record.due_ms))  # 0 in a record means immediately
+    _put_failures(columns, record, count)
+
+
+def _put_failures(columns: Columns, record: records.Returned | records.Dead, count: int) -> None:
     columns.put("error", _without_zeros(record.errors))
+    columns.fill("value", None if record.detail is None else json_text(record.detail), count)
 
 
 def _dead(columns: Columns, record: records.Dead, count: int) -> None:
@@ -225,12 +235,16 @@ def _dead(columns: Columns, record: records.Dead, count: int) -> None:
     columns.fill("reason", record.reason, count)
     columns.fill("target", record.dlq, count)
     columns.fill("ended", record.ended, count)
-    columns.put("error", _without_zeros(record.errors))
+    _put_failures(columns, record, count)
 
 
 def _removed(columns: Columns, record: records.Removed, count: int) -> None:
     _put_messages(columns, record, count)
     columns.fill("reason", record.reason, count)
+    columns.fill("value", record.note, count)
+    columns.fill("by", record.by, count)
+    if record.finished is not None:
+        _put_finished(columns, record, record.finished)
 
 
 def _redriven(columns: Columns, record: records.Redriven, count: int) -> None:
@@ -238,19 +252,18 @@ def _redriven(columns: Columns, record: records.Redriven, count: int) -> None:
     columns.fill("target", record.target, count)
     _put_terms(columns, record.terms, count)
     columns.fill("by", record.by, count)
+    columns.fill("position", record.redrive, count)
 
 
 # -------------------------------------------------------------------------------------------------- about all else
 
 
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def _details(**values: int | str | None) -> str | None:
-    """Return values as JSON; nothing if none of them is known."""
-    known = {name: value for name, value in values.items() if value is not None}
-    return _json(known) if known else None
+def _refused(columns: Columns, record: records.RefusedMessages, count: int) -> None:
+    columns.fill("queue", record.queue, count)
+    columns.put("fairness_key", [None if key is None else path_of(key) for key in record.keys])
+    columns.put("cost", record.costs)
+    columns.fill("reason", record.code, count)
+    columns.put("messages", record.messages)
 
 
 _OF_MESSAGES: dict[type[AnyRecord], Callable[[Columns, Any, int], None]] = {
@@ -264,42 +277,9 @@ _OF_MESSAGES: dict[type[AnyRecord], Callable[[Columns, Any, int], None]] = {
     records.Redriven: _redriven,
     records.Staged: _staged,
     records.Published: _published,
+    records.RefusedMessages: _refused,
 }
 """How records about messages become events: each writes its columns."""
-_OF_OTHERS: dict[type[AnyRecord], Callable[[Any], dict[str, object]]] = {
-    records.StateSet: lambda one: {"queue": one.queue, "message_id": one.number, "size_bytes": one.size},
-    records.StateRemoved: lambda one: {"queue": one.queue, "message_id": one.number},
-    records.QueueSet: lambda one: {"queue": one.queue, "policy_json": _json(one.policy), "by": one.by},
-    records.QueueRemoved: lambda one: {"queue": one.queue, "by": one.by},
-    records.QueuePaused: lambda one: {
-        "queue": one.queue,
-        "fairness_key": None if one.key is None else _path(one.key),
-        "is_paused": one.is_paused,
-        "by": one.by,
-    },
-    records.ConfigSet: lambda one: {
-        "name": one.key,
-        "value": one.value,
-        "by": one.by,
-        "owner": one.owner,
-        "reason": one.reason,
-        "expires_ms": one.expires_ms,
-    },
-    records.ReaderSet: lambda one: {"name": one.name, "position": one.position},
-    records.ConsumerSet: lambda one: {"queue": one.queue, "name": one.name, "value": _details(idle_ms=one.idle_ms)},
-    records.ConsumerRemoved: lambda one: {"queue": one.queue, "name": one.name, "by": one.by},
-    records.ClaimsEnded: lambda one: {"queue": one.queue, "name": one.name, "claim": one.through},
-    records.SinkSet: lambda one: {"queue": one.queue, "name": one.name, "position": one.batch},
-    records.SinkRemoved: lambda one: {"queue": one.queue, "name": one.name, "by": one.by},
-    records.Opened: lambda one: {"value": _details(built_ms=one.built_ms or None, journal_id=one.journal_id or None)},
-    records.Sealed: lambda one: {
-        "position": one.first,
-        "size_bytes": one.size,
-        "value": _details(first_ms=one.first_ms, last_ms=one.last_ms),
-    },
-    records.Trimmed: lambda one: {"position": one.to, "value": _json(one.passed)},
-}
-"""The columns of all other records: each is one event, and None leaves a column out."""
 
 
 def _teller(values_of: Callable[[Any], dict[str, object]]) -> Callable[[Columns, Any, int], None]:
@@ -312,7 +292,7 @@ def _teller(values_of: Callable[[Any], dict[str, object]]) -> Callable[[Columns,
 
 _TELLERS: dict[type[AnyRecord], tuple[str, Callable[[Columns, Any, int], None]]] = {
     kind: (str(kind.__struct_config__.tag), tell)
-    for kind, tell in (_OF_MESSAGES | {kind: _teller(values_of) for kind, values_of in _OF_OTHERS.items()}).items()
+    for kind, tell in (_OF_MESSAGES | {kind: _teller(values_of) for kind, values_of in OF_OTHERS.items()}).items()
 }
 KIND_OF = {record: kind for record, (kind, _) in _TELLERS.items()}
 """The kind of event that a record becomes."""

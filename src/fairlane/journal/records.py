@@ -14,9 +14,12 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from fairlane.model.message import Key
+from fairlane.model.message import FailureDetail, Key
 from fairlane.model.names import dlq_of
 from fairlane.model.policy import QueuePolicy
+from fairlane.model.schedules import MissedReason, ScheduleSpec
+from fairlane.model.status import Ending
+from fairlane.model.views import DeadLetterFilter
 from fairlane.model.waits import WaitReasons, split_wait
 
 ReturnReason: TypeAlias = Literal["failure", "defer", "expiry", "release"]
@@ -24,6 +27,8 @@ LOST: Final = frozenset(("expiry", "release"))
 """Why leases end without a word from their holder. They count as attempts, but not as failures."""
 DeadReason: TypeAlias = Literal["max_attempts", "max_expiries", "hook", "deadline", "requested"]
 RemoveReason: TypeAlias = Literal["deadline", "dropped", "purged", "cancelled", "unstaged"]
+RedriveOutcome: TypeAlias = Literal["done", "stopped", "failed"]
+UploadDropReason: TypeAlias = Literal["silence", "requested"]
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):
@@ -63,6 +68,8 @@ class Terms(msgspec.Struct, array_like=True, gc=False):
     caps: list[int | None] | None = None
     max_attempts: list[int | None] | None = None
     visibilities_ms: list[int | None] | None = None
+    result_ttls_ms: list[int | None] | None = None
+    order_keys: list[str | None] | None = None
 
 
 class Numbered(msgspec.Struct, array_like=True, gc=False):
@@ -76,6 +83,22 @@ class Numbered(msgspec.Struct, array_like=True, gc=False):
     caller: str
     producer: str
     numbers: list[int]
+
+
+class FinishedImage(msgspec.Struct, array_like=True, gc=False):
+    """Everything the ledger knows of a message that has ended."""
+
+    number: int
+    queue: str
+    key: Key
+    ending: Ending
+    enqueued_ms: int
+    finished_ms: int
+    until_ms: int
+    attempts: int = 0
+    body: int = 0
+    size: int = 0
+    note: str | None = None
 
 
 class Enqueued(Record, tag="enqueued"):
@@ -92,6 +115,8 @@ class Enqueued(Record, tag="enqueued"):
     """The message whose acknowledgement enqueued these."""
     numbered: Numbered | None = None
     """For messages that their producer has numbered. They count until ``dedup_until_ms``, too."""
+    uploads: list[int | None] | None = None
+    """The upload that each message takes its payload from, None for a payload in a chunk."""
 
     @property
     def count(self) -> int:
@@ -112,6 +137,8 @@ class Picking(msgspec.Struct, array_like=True, gc=False):
             share a throttle with it: for each, the sequence that came next, the instant, how many messages were
             requested in vain, or 0 when only time passed, and the queue, empty for this one.
         paused_ms: how long each waited because its queue or key was paused.
+        is_single: with strict order, whether the consumer could have had several messages of a key, and was given one
+            of each, since it handles them at the same time.
     """
 
     asked: int
@@ -119,6 +146,7 @@ class Picking(msgspec.Struct, array_like=True, gc=False):
     capped_ms: list[int] | None = None
     moves: list[tuple[int, int, int, str]] | None = None
     paused_ms: list[int] | None = None
+    is_single: bool = False
 
     def split(self, wait_ms: int, at: int) -> WaitReasons:
         """Return the wait of one of the messages, by reason."""
@@ -156,14 +184,21 @@ class Acked(OfMessages, tag="acked"):
     costs: list[int | None] | None = None
     is_late: bool = False
     """Whether their leases had expired, and they were waiting again."""
+    finished: list[FinishedImage] | None = None
+    """Those that are remembered, whole: on recovery the messages themselves may be unknown."""
 
 
 class Returned(OfMessages, tag="returned"):
-    """Leased messages were returned: they wait again, behind those of their key, not before an instant."""
+    """Leased messages were returned: they wait again, not before an instant.
+
+    They wait behind those of their key, or with strict order at the places that they had.
+    """
 
     reason: ReturnReason
     due_ms: list[int] | None = None
     errors: list[str] | None = None
+    detail: FailureDetail | None = None
+    """Where and how the attempts failed, which is the same for all."""
 
 
 class Dead(OfMessages, tag="dead"):
@@ -175,6 +210,8 @@ class Dead(OfMessages, tag="dead"):
     errors: list[str] | None = None
     target: str | None = None
     """The dead-letter queue, if it is not the queue's own."""
+    detail: FailureDetail | None = None
+    """Where and how the attempts failed, which is the same for all."""
 
     @property
     def dlq(self) -> str:
@@ -186,6 +223,12 @@ class Removed(OfMessages, tag="removed"):
     """Messages were removed without being acknowledged."""
 
     reason: RemoveReason
+    finished: list[FinishedImage] | None = None
+    """Those that are remembered, whole: on recovery the messages themselves may be unknown."""
+    note: str | None = None
+    """Why they were cancelled, if the caller said so."""
+    by: str | None = None
+    """Who cancelled them, if known."""
 
 
 class Redriven(OfMessages, tag="redriven"):
@@ -194,6 +237,47 @@ class Redriven(OfMessages, tag="redriven"):
     target: str
     terms: Terms
     by: str | None = None
+    redrive: int | None = None
+    """The number of the redrive that moved them."""
+
+
+class RedriveStarted(Record, tag="redrive_started"):
+    """A redrive was ordered. Its number is the sequence of the record.
+
+    Attributes:
+        queue: the queue with the dead letters.
+        wanted: which of them move; ages are those at the order.
+        total: how many there were that it may have to look at.
+        most: how many it moves at most; None for all.
+        target: the queue that they move to; None for the one that each came from.
+    """
+
+    queue: str
+    wanted: DeadLetterFilter
+    total: int
+    most: int | None = None
+    rate: float | None = None
+    target: str | None = None
+    by: str | None = None
+
+
+class RedriveEnd(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """How a redrive ended, when, and how many dead letters it had looked at and matched by then."""
+
+    status: RedriveOutcome
+    ended_ms: int
+    scanned: int
+    matched: int
+    error: str | None = None
+    by: str | None = None
+
+
+class RedriveEnded(Record, tag="redrive_ended"):
+    """A redrive ended: it is done, it was stopped, or it can't go on."""
+
+    queue: str
+    number: int
+    end: RedriveEnd
 
 
 class StateSet(Record, tag="state_set"):
@@ -209,6 +293,12 @@ class StateRemoved(Record, tag="state_removed"):
 
     queue: str
     number: int
+
+
+class ResultsSwept(Record, tag="results_swept"):
+    """The ends of messages that were remembered until this instant or before were forgotten, with their results."""
+
+    through_ms: int
 
 
 class QueueSet(Record, tag="queue_set"):
@@ -326,6 +416,122 @@ class SinkRemoved(Record, tag="sink_removed"):
     by: str | None = None
 
 
+class RefusedMessages(Record, tag="refused"):
+    """Messages that a limit kept out of a queue since about a second before, summed up by key.
+
+    Attributes:
+        code: the code of the error that producers got.
+        keys: the fairness keys of the messages; None stands for keys that are not known, or too many to name.
+        messages: how many messages each key had refused.
+        costs: what they would have cost.
+    """
+
+    queue: str
+    code: str
+    keys: list[Key | None]
+    messages: list[int]
+    costs: list[int]
+
+    @property
+    def count(self) -> int:
+        """One number for each key."""
+        return len(self.keys)
+
+
+class ScheduleSet(Record, tag="schedule_set"):
+    """A schedule was created or replaced. The sequence of the record is its revision."""
+
+    queue: str
+    name: str
+    spec: ScheduleSpec
+    by: str | None = None
+
+
+class ScheduleRemoved(Record, tag="schedule_removed"):
+    """A schedule was deleted."""
+
+    queue: str
+    name: str
+    by: str | None = None
+
+
+class SchedulePaused(Record, tag="schedule_paused"):
+    """A schedule was paused or resumed."""
+
+    queue: str
+    name: str
+    is_paused: bool
+    by: str | None = None
+
+
+class ScheduleFired(Record, tag="schedule_fired"):
+    """A schedule enqueued its message, in the same commit.
+
+    Attributes:
+        tick_ms: the instant of the tick. All ticks up to it are settled, unless ``is_manual``.
+        number: the message.
+        is_manual: whether a caller fired it, outside of its ticks.
+    """
+
+    queue: str
+    name: str
+    tick_ms: int
+    number: int
+    is_manual: bool = False
+    by: str | None = None
+
+
+class ScheduleMissed(Record, tag="schedule_missed"):
+    """Ticks of a schedule were missed: they enqueue nothing.
+
+    Attributes:
+        tick_ms: the latest of them. All ticks up to it are settled.
+        missed: how many, or more if they were not all counted.
+        error: why the enqueue of the latest was refused.
+    """
+
+    queue: str
+    name: str
+    tick_ms: int
+    missed: int
+    reason: MissedReason
+    error: str | None = None
+
+
+class UploadBegun(Record, tag="upload_begun"):
+    """A caller begins to upload a payload; the sequence is the number of the upload. All pieces have one size."""
+
+    queue: str
+    piece_bytes: int
+    by: str | None = None
+    expected: int | None = None
+    """The size of the payload, if the caller knows it."""
+
+
+class PieceStored(Record, tag="piece_stored"):
+    """A piece of an upload arrived; its bytes are the body of this sequence."""
+
+    queue: str
+    upload: int
+    index: int
+    size: int
+
+
+class UploadDropped(Record, tag="upload_dropped"):
+    """An upload that no message has taken is given up, and its pieces are discarded."""
+
+    queue: str
+    upload: int
+    reason: UploadDropReason
+    by: str | None = None
+
+
+class PiecesDeleted(Record, tag="pieces_deleted"):
+    """The store deletes some of the pieces that were discarded, the oldest first."""
+
+    numbers: list[int]
+
+
 class Opened(Record, tag="opened"):
     """The broker was opened or recovered: buckets start empty and deficits from zero."""
 
@@ -362,6 +568,13 @@ class Trimmed(Record, tag="trimmed"):
     passed: list[str]
 
 
+class PiecesImage(msgspec.Struct, array_like=True, gc=False):
+    """The pieces of a streamed payload: the size of each but the last, and the number of the body of each."""
+
+    piece_bytes: int
+    numbers: list[int]
+
+
 class MessageImage(msgspec.Struct, array_like=True, gc=False):
     """Everything the ledger knows of a message."""
 
@@ -379,7 +592,7 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
     cap: int | None
     enqueued_ms: int
     joined: int
-    """The sequence at which it last began to wait; 0 for one that is staged."""
+    """The sequence at which it last began to wait, or with strict order came; 0 for one that is staged."""
     attempts: int
     failures: int
     token: int
@@ -398,6 +611,23 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
     late_token: int = 0
     max_attempts: int | None = None
     visibility_ms: int | None = None
+    dead_at: int = 0
+    """The sequence at which it became a dead letter; 0 for others."""
+    leased_ms: int = 0
+    result_ttl_ms: int | None = None
+    details: list[FailureDetail | None] | None = None
+    """Where and how each attempt of ``errors`` failed; None if that is known of none."""
+    pieces: PiecesImage | None = None
+    order_key: str | None = None
+
+
+class RedriveImage(msgspec.Struct, array_like=True, gc=False):
+    """Everything the ledger knows of a redrive."""
+
+    order: RedriveStarted
+    started_ms: int
+    moved: int
+    end: RedriveEnd | None
 
 
 class DedupImage(msgspec.Struct, array_like=True, gc=False):
@@ -449,6 +679,7 @@ class Carried(Record, tag="carried"):
     dedups_before: int
     """All dedup ids written before this sequence are here, or their window is over."""
     callers: list[CallerImage] = []
+    finished: list[FinishedImage] = []
 
 
 class ClaimImage(msgspec.Struct, array_like=True, gc=False):
@@ -490,12 +721,44 @@ class SinkImage(msgspec.Struct, array_like=True, gc=False):
     parts: list[PartImage]
 
 
+class UploadImage(msgspec.Struct, array_like=True, gc=False):
+    """Everything the ledger knows of an open upload; ``numbers`` has 0 for a piece that has not arrived."""
+
+    number: int
+    caller: str
+    piece_bytes: int
+    heard_ms: int
+    size: int
+    short_at: int | None
+    numbers: list[int]
+    expected: int | None = None
+
+
 class PauseImage(msgspec.Struct, array_like=True, gc=False):
     """A pause of a queue, or of one of its keys; ``until_ms`` is None while it is on."""
 
     key: Key | None
     from_ms: int
     until_ms: int | None
+
+
+class ScheduleImage(msgspec.Struct, array_like=True, gc=False):
+    """Everything the ledger knows of a schedule; see ``core/schedule_state.py``."""
+
+    name: str
+    spec: ScheduleSpec
+    revision: int
+    created_ms: int
+    settled_ms: int
+    is_paused: bool
+    by: str | None
+    fired: int
+    missed: int
+    last_ms: int | None
+    last_number: int | None
+    missed_ms: int | None
+    missed_reason: MissedReason | None
+    error: str | None
 
 
 class QueueImage(msgspec.Struct, array_like=True, gc=False):
@@ -509,6 +772,9 @@ class QueueImage(msgspec.Struct, array_like=True, gc=False):
     consumers: list[ConsumerImage] = []
     sinks: list[SinkImage] = []
     pauses: list[PauseImage] = []
+    refused: int = 0
+    schedules: list[ScheduleImage] = []
+    uploads: list[UploadImage] = []
 
 
 class ReaderImage(msgspec.Struct, array_like=True, gc=False):
@@ -554,6 +820,9 @@ class Baseline(Record, tag="baseline"):
     temporary: list[TemporaryImage] = []
     journals: list[tuple[int, str]] = []
     """The ids that the journal has had, each with the number from which on messages have it in their own ids."""
+    redrives: list[RedriveImage] = []
+    discarded: list[int] = []
+    """The pieces that are to be deleted, in this order."""
 
 
 AnyRecord: TypeAlias = (
@@ -565,8 +834,11 @@ AnyRecord: TypeAlias = (
     | Dead
     | Removed
     | Redriven
+    | RedriveStarted
+    | RedriveEnded
     | StateSet
     | StateRemoved
+    | ResultsSwept
     | QueueSet
     | QueueRemoved
     | QueuePaused
@@ -579,6 +851,16 @@ AnyRecord: TypeAlias = (
     | Published
     | SinkSet
     | SinkRemoved
+    | RefusedMessages
+    | ScheduleSet
+    | ScheduleRemoved
+    | SchedulePaused
+    | ScheduleFired
+    | ScheduleMissed
+    | UploadBegun
+    | PieceStored
+    | UploadDropped
+    | PiecesDeleted
     | Opened
     | Skipped
     | Sealed

@@ -47,17 +47,23 @@ COLUMNS: tuple[Column, ...] = (
     Column("message_id", "string", "the number of the message, as sixteen hexadecimal digits"),
     Column("fairness_key", "list of strings", "the fairness key as a path; a plain key is a path of one name"),
     Column("weight", "int64", "the weight the message brought for its key; null leaves the key's weight unchanged"),
-    Column("cost", "int64", "the estimate at `enqueued` and `redriven`, the true cost at `acked` if reported"),
+    Column(
+        "cost",
+        "int64",
+        "the estimate at `enqueued` and `redriven`, the true cost at `acked` if reported, the sum at `refused`",
+    ),
     Column("priority", "string", "`high`, `normal` or `low`"),
     Column(
         "throttles",
         "list of strings",
         "the throttles that the message needs a token of; `QUEUE/NAME` if the policy's `throttle_scope` is `queue`",
     ),
-    Column("due_ms", "int64", "the earliest instant of delivery; null for immediately"),
+    Column(
+        "due_ms", "int64", "the earliest instant of delivery, null for immediately; or the instant of a schedule's tick"
+    ),
     Column("deadline_ms", "int64", "the instant after which the message is no longer delivered"),
     Column("cap", "int64", "the cap the message brought for its key"),
-    Column("size_bytes", "int64", "the size of the payload, of the workflow state, or of the segment"),
+    Column("size_bytes", "int64", "the size of the payload, the workflow state, the result or the segment"),
     Column("dedup_id", "string", "the dedup id"),
     Column("correlation_id", "string", "the correlation id, if the producer set one"),
     Column(
@@ -69,7 +75,8 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "expires_ms",
         "int64",
-        "when the lease ends unless it is extended, null for a lease under a claim; or when a config value expires",
+        "when the lease ends unless it is extended, null for a lease under a claim; when a config value expires; or "
+        "until when the end of a message is remembered",
     ),
     Column(
         "owner",
@@ -80,9 +87,17 @@ COLUMNS: tuple[Column, ...] = (
     Column("ended", "string", "for `dead`: how the last attempt failed, as in the reasons of `returned`"),
     Column("error", "string", "the error text of the failed attempt"),
     Column("target", "string", "the queue that the message moved to"),
-    Column("name", "string", "the config key, journal reader, registered consumer or sink"),
-    Column("value", "string", "the config value, the part of a batch, or details as JSON"),
-    Column("position", "int64", "a position in the journal, or the batch of a sink"),
+    Column("name", "string", "the config key, journal reader, registered consumer, sink or schedule"),
+    Column(
+        "value",
+        "string",
+        "the config value, the part of a batch, the spec of a schedule, the reason of a cancel, or details as JSON",
+    ),
+    Column(
+        "position",
+        "int64",
+        "a position in the journal, for a redrive that of its `redrive_started`; a sink's batch, or an upload's number",
+    ),
     Column("is_paused", "bool", "true for a pause, false for a resume"),
     Column("policy_json", "string", "the queue's whole policy as JSON, defaults included"),
     Column("by", "string", "the caller who requested the change, if known"),
@@ -102,6 +117,14 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "journal_id", "string", "the journal that the event is in; not in JSON, whose answer names it once", since=3
+    ),
+    Column("messages", "int64", "for `refused`: how many messages of the key were refused", since=4),
+    Column("order_key", "string", "what the message is kept in order with, within its fairness key", since=5),
+    Column(
+        "is_single",
+        "bool",
+        "true if a lease could have had several messages of a key by `order_batch_max`, and was given one of each",
+        since=5,
     ),
 )
 

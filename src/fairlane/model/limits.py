@@ -20,10 +20,24 @@ THROTTLES_MAX: Final = 16
 THROTTLE_NAME_LENGTH_MAX: Final = 256
 PAYLOAD_BYTES_MAX: Final = 16 * 1024 * 1024
 """The default of the setting with this name."""
+PIECE_BYTES: Final = 512 * 1024
+"""The default of the setting with this name: the size of the pieces of an uploaded payload."""
+PIECES_WAITING_MAX: Final = 32
+"""Pieces of one caller that wait for a commit; more are refused until some are stored."""
+UPLOAD_BYTES_MAX: Final = 16 * 1024**3
+"""The default of the setting with this name."""
+UPLOADS_MAX: Final = 64
+"""The default of the setting with this name."""
+UPLOADS_BYTES_MAX: Final = 64 * 1024**3
+"""The default of the setting with this name."""
+UPLOAD_SILENCE_MS: Final = 60_000
+"""The default of the setting with this name."""
+UPLOAD_ID_LENGTH_MAX: Final = 64
 HEADERS_MAX: Final = 128
 HEADERS_LENGTH_MAX: Final = 64 * 1024
 CORRELATION_ID_LENGTH_MAX: Final = 128
 DEDUP_ID_LENGTH_MAX: Final = 256
+ORDER_KEY_LENGTH_MAX: Final = 256
 PRODUCER_LENGTH_MAX: Final = 128
 """Characters in the name of a producer that numbers its messages."""
 PRODUCER_NUMBER_MAX: Final = 2**53 - 1
@@ -43,9 +57,17 @@ TIMESPAN_MS_MAX: Final = 366 * 24 * 3600 * 1000
 """The longest delay, deadline, visibility timeout or window."""
 ERROR_LENGTH_MAX: Final = 1_024
 """Characters kept of the error text of a failed attempt; the rest is truncated."""
+TRACEBACK_LENGTH_MAX: Final = 4_096
+"""Characters kept of the traceback of a failed attempt; its beginning is truncated."""
 ERRORS_KEPT_MAX: Final = 10
 """The number of latest failed attempts whose errors a message keeps."""
 STATE_BYTES_MAX: Final = 1024 * 1024
+RESULT_BYTES_MAX: Final = 1024 * 1024
+"""The default of the setting ``result_bytes_max``."""
+PROGRESS_NOTE_LENGTH_MAX: Final = 1_024
+"""Characters of the note of a progress report."""
+CANCEL_REASON_LENGTH_MAX: Final = 256
+"""Characters of the reason that a cancel gives."""
 CONFIG_KEY_LENGTH_MAX: Final = 512
 CONFIG_VALUE_LENGTH_MAX: Final = 64 * 1024
 SCRIPT_LENGTH_MAX: Final = 16 * 1024
@@ -72,6 +94,15 @@ KEYS_SHOWN_MAX: Final = 1_000
 CONSUMER_NAME_LENGTH_MAX: Final = 128
 CONSUMERS_MAX: Final = 1_000
 """Registered consumers of one queue."""
+SCHEDULES_MAX: Final = 10_000
+"""Schedules of one queue."""
+SCHEDULE_NAME_LENGTH_MAX: Final = 128
+SCHEDULE_PAYLOAD_BYTES_MAX: Final = 64 * 1024
+"""The payload of a schedule's message, which the broker keeps in memory."""
+SCHEDULE_EVERY_MS_MIN: Final = 1_000
+CATCH_UP_MAX: Final = 1_000
+"""Ticks that one schedule fires late, and that are counted as missed for one gap."""
+CRON_LENGTH_MAX: Final = 256
 SINK_NAME_LENGTH_MAX: Final = 128
 SINKS_MAX: Final = 1_000
 """Sinks of one queue."""

@@ -58,6 +58,11 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         max_attempts: failed attempts before it goes to the dead-letter queue, instead of the queue's; 0 for no limit.
         visibility_timeout_ms: how long its leases last, instead of the queue's visibility timeout. A consumer that
             requests another timeout overrides both.
+        result_ttl_ms: how long its result and its end are kept, instead of the queue's ``result_ttl_ms``; 0 for not at
+            all.
+        upload: the upload that has its payload, instead of ``payload``.
+        order_key: in a queue with strict order, what the message is kept in order with: the messages of the same
+            fairness key that have the same one. By default all of the fairness key that have none.
     """
 
     payload: bytes = b""
@@ -73,6 +78,9 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     correlation_id: str | None = None
     max_attempts: int | None = None
     visibility_timeout_ms: int | None = None
+    result_ttl_ms: int | None = None
+    upload: str | None = None
+    order_key: str | None = None
 
 
 class MessageTerms(TypedDict, total=False):
@@ -90,9 +98,25 @@ class MessageTerms(TypedDict, total=False):
     correlation_id: str | None
     max_attempts: int | None
     visibility_timeout_ms: int | None
+    result_ttl_ms: int | None
+    order_key: str | None
 
 
-class FailedAttempt(msgspec.Struct, frozen=True):
+class FailureDetail(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where and how an attempt failed, for the people who correct it.
+
+    Attributes:
+        traceback: the stack at the failure; the broker keeps its end, and only that of the latest attempt.
+        worker: the consumer that had the message.
+        host: the machine that it ran on.
+    """
+
+    traceback: str = ""
+    worker: str = ""
+    host: str = ""
+
+
+class FailedAttempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """The error of one attempt that failed or was lost."""
 
     at_ms: int
@@ -100,6 +124,8 @@ class FailedAttempt(msgspec.Struct, frozen=True):
     reason: str
     """``failure``, or ``expiry`` or ``release`` for an attempt that was lost."""
     error: str
+    detail: FailureDetail | None = None
+    """Where and how it failed, if the consumer said so."""
 
 
 class DeadLetterOrigin(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +153,9 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         deadline_ms: the instant after which its handler should not start, by the broker's clock; None for never.
         time_left_ms: how long that was from now when the broker handed the message over. Count it from the receipt:
             the clocks of broker and consumer may differ. None under a claim.
+        payload_size: the size of a payload that was uploaded and is larger than ``payload_bytes_max``. ``payload`` is
+            empty then: read it with ``read_payload``. None for a payload that is here.
+        order_key: what it is kept in order with, within its fairness key, if its producer said so.
     """
 
     id: str
@@ -148,6 +177,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     dead: DeadLetterOrigin | None = None
     deadline_ms: int | None = None
     time_left_ms: int | None = None
+    payload_size: int | None = None
+    order_key: str | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -157,11 +188,13 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         id: the message.
         token: the fencing token of its lease.
         cost: for an acknowledgement, what the message actually cost.
+        result: for an acknowledgement, the result, which is kept for the message's ``result_ttl_ms``.
     """
 
     id: str
     token: int
     cost: int | None = None
+    result: bytes | None = None
 
 
 MessageStatus = Literal["waiting", "delayed", "leased"]
@@ -174,6 +207,7 @@ its deadline has passed, so that the queue's ``deadline_action`` applies.
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     """A message as an observer sees it, without leasing it. ``payload`` and ``headers`` are set only if requested.
+    ``payload`` is not set if it was uploaded and is larger than ``payload_bytes_max``: read it with ``read_payload``.
 
     It names the owner of a lease and when that ends, but not the fencing token, which would settle the lease.
     """
@@ -206,3 +240,4 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     """Its own limit of failed attempts, if it has one."""
     visibility_timeout_ms: int | None = None
     """Its own visibility timeout, if it has one."""
+    order_key: str | None = None

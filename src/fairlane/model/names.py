@@ -8,7 +8,7 @@ from fairlane.model.limits import QUEUE_NAME_LENGTH_MAX
 
 DLQ_SUFFIX = ".dlq"
 REDRIVE_AT = "@"
-"""In a cluster, separates the id of a redrive from the name of its dead-letter queue."""
+"""Separates the number of a redrive from the name of its queue, in its id."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(~[1-9][0-9]?)?", re.ASCII)
 """A number after a tilde, which users cannot put into a name, marks a partition of a split queue."""
 

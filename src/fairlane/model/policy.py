@@ -25,7 +25,7 @@ from fairlane.model.limits import (
     TIMESPAN_MS_MAX,
     WEIGHT_MAX,
 )
-from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq
+from fairlane.model.names import queue_name_fault
 from fairlane.model.spelling import did_you_mean
 
 QueueBackpressure = Literal["reject", "wait", "drop_oldest", "drop_newest"]
@@ -56,8 +56,8 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         max_attempts: failed attempts before a message goes to the dead-letter queue; 0 for no limit.
         max_expiries: leases that expire, or whose consumers disconnect, before a message goes to the dead-letter queue;
             0 for no limit.
-        dead_letter_queue: the dead-letter queue, if it is not the queue's own: that of another queue, such as
-            ``failures.dlq``. Several queues may share one.
+        dead_letter_queue: the dead-letter queue, if it is not the queue's own: any other queue, such as ``failures``,
+            or that of another, such as ``failures.dlq``. Several queues may share one.
         backoff_ms: the delay after the first failed attempt; 0 to retry at once.
         backoff_factor: the factor by which the delay grows after each further one.
         backoff_max_ms: the longest delay.
@@ -73,8 +73,13 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         key_cap: how many messages of each tenant, that is of each top-level fairness key, may be leased at once.
         key_rate: how many messages of each tenant may be leased in a second.
         key_burst: how many messages of each tenant may be leased at once after a rest; by default those of one second.
+        order: ``strict`` to hand out the messages of a key one after the other, each only when the one before it is
+            done; ``relaxed`` to let a retried or delayed message go after later ones.
+        order_batch_max: with strict order, how many messages of a key one lease or claim may have. A stream or worker
+            has one at a time.
         backpressure: what happens when a limit is reached. Leased messages are never dropped.
         dedup_window_ms: how long a dedup id or a producer number is remembered.
+        result_ttl_ms: how long the result of a message is kept, and how it ended; 0 for not at all.
         on_enqueue: the Lua script that runs for each new message.
         on_failure: the Lua script that runs for each attempt that fails or whose lease expires.
         fairness_key_from: the source of the fairness key, or several for a path.
@@ -138,6 +143,9 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     key_burst: float | None = None
     in_flight_max: int | None = None
     key_floor: int = 0
+    result_ttl_ms: int = 0
+    order: Literal["relaxed", "strict"] = "relaxed"
+    order_batch_max: int = 1
 
     @property
     def hook_limits(self) -> HookLimits:
@@ -186,7 +194,7 @@ def _spelling_fault(fields: dict[str, object]) -> str | None:
 
 
 def _faults(policy: QueuePolicy) -> Iterator[str]:
-    spans = ("visibility_timeout_ms", "backoff_ms", "backoff_max_ms", "dedup_window_ms")
+    spans = ("visibility_timeout_ms", "backoff_ms", "backoff_max_ms", "dedup_window_ms", "result_ttl_ms")
     for name in (*spans, "deadline_ms", "journal_retention_ms"):
         least = 1 if name in ("visibility_timeout_ms", "deadline_ms") else 0
         yield from _range_fault(policy, name, least=least, most=TIMESPAN_MS_MAX)
@@ -195,6 +203,7 @@ def _faults(policy: QueuePolicy) -> Iterator[str]:
     yield from _in_flight_faults(policy)
     yield from _rate_faults(policy)
     yield from _range_fault(policy, "quantum", least=1, most=1_000_000)
+    yield from _order_faults(policy)
     yield from _retry_faults(policy)
     yield from _source_faults(policy)
     yield from _hook_faults(policy)
@@ -214,6 +223,18 @@ def _in_flight_faults(policy: QueuePolicy) -> Iterator[str]:
         yield f"key_floor {policy.key_floor} needs a limit to be a floor under. Set in_flight_max as well."
 
 
+def _order_faults(policy: QueuePolicy) -> Iterator[str]:
+    yield from _range_fault(policy, "order_batch_max", least=1, most=BATCH_MAX)
+    if policy.order == "relaxed":
+        if policy.order_batch_max > 1:
+            yield f"order_batch_max {policy.order_batch_max} needs strict order. Set order to strict as well."
+        return
+    if policy.late_ack:
+        yield "late_ack would acknowledge messages out of order. Set late_ack to false, or order to relaxed."
+    if policy.backpressure.startswith("drop"):
+        yield f"backpressure {policy.backpressure} would tear gaps into a strict order. Use reject or wait."
+
+
 def _retry_faults(policy: QueuePolicy) -> Iterator[str]:
     for name in ("max_attempts", "max_expiries"):
         yield from _range_fault(policy, name, least=0, most=BATCH_MAX)
@@ -222,8 +243,8 @@ def _retry_faults(policy: QueuePolicy) -> Iterator[str]:
     if not 0 <= policy.backoff_jitter <= 1:
         yield f"backoff_jitter must be a number from 0 to 1, got {policy.backoff_jitter}."
     dlq = policy.dead_letter_queue
-    if dlq is not None and not is_dlq(dlq):
-        yield f"dead_letter_queue must end in {DLQ_SUFFIX}, got {dlq!r:.150}. Use {dlq_of(dlq)!r:.150}."
+    if dlq is not None and (fault := queue_name_fault(dlq)) is not None:
+        yield f"dead_letter_queue: {fault}"
 
 
 def _rate_faults(policy: QueuePolicy) -> Iterator[str]:

@@ -84,6 +84,15 @@ def _filled(parts: list[tuple[int, float]], amount: float) -> list[float]:
     return shares
 
 
+def fair_ratio(served: float, entitled: float, *, grain: float = 1.0) -> float:
+    """Return served over entitled, for Jain's index; 1 if they differ by less than ``grain``, the cost of a message.
+
+    Messages are served whole. A thousand keys that are each entitled to half a message get one or none, and that is as
+    fair as it can be.
+    """
+    return 1.0 if abs(served - entitled) < grain else served / entitled
+
+
 def jain_index(ratios: Iterable[float]) -> float | None:
     """Return Jain's index of served over entitled amounts: 1 if all are equal, 1/n if one of n has everything."""
     values = list(ratios)

@@ -79,6 +79,34 @@ class ThrottleView(msgspec.Struct, frozen=True, kw_only=True):
     charges_cost: bool = False
 
 
+class RedriveView(msgspec.Struct, frozen=True, kw_only=True):
+    """The progress of a redrive.
+
+    Attributes:
+        scanned: dead letters examined, of ``total``.
+        matched: dead letters that match the filter.
+        moved: dead letters moved back to their queue; always 0 in a dry run.
+        target: the queue that they move to; None for the one that each came from.
+        rate: messages per second, at most; None for any number.
+        by: the caller who ordered it, if known.
+    """
+
+    id: str
+    queue: str
+    status: Literal["running", "done", "stopped", "failed"]
+    is_dry_run: bool
+    total: int
+    scanned: int
+    matched: int
+    moved: int
+    started_ms: int
+    ended_ms: int | None
+    error: str | None
+    target: str | None = None
+    rate: float | None = None
+    by: str | None = None
+
+
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """A queue as an observer sees it.
 
@@ -94,6 +122,9 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
             number here.
         sinks: its sinks; only with ``inspect``.
         partitions: how many partitions it has, in a cluster; 1 if it is not split.
+        refused: messages that a limit has kept out since the queue was created, as of about a second ago.
+        dead_letters: how many of its messages died in other queues, of which it is the dead-letter queue.
+        redrives: the redrives that move dead letters out of it or its dead-letter queue now.
     """
 
     name: str
@@ -116,18 +147,22 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     staged: int = 0
     sinks: tuple[SinkView, ...] = ()
     partitions: int = 1
+    refused: int = 0
+    redrives: tuple[RedriveView, ...] = ()
+    dead_letters: int = 0
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """Why a message is not being processed, or that it is.
 
     Attributes:
-        reason: ``leased``, ``queue_paused``, ``paused``, ``capped``, ``throttled``, ``not_due``, ``no_consumer``,
-                ``turn`` (others go first), or ``expired``.
+        reason: ``leased``, ``queue_paused``, ``paused``, ``capped``, ``throttled``, ``behind`` (strict order),
+                ``not_due``, ``no_consumer``, ``turn`` (others go first), or ``expired``.
             words: the reason as a sentence.
             until_ms: when the reason ends by itself, if that is known.
             turns: how many turns of other keys come first, if that is known.
             share: which part of the throttle the queue gets, if other queues have messages for it, too.
+            first: with strict order, the id of the first message of its key, which must be done before.
     """
 
     id: str
@@ -141,6 +176,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None = None
     share: float | None = None
     correlation_id: str | None = None
+    first: str | None = None
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,6 +189,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         older_than_ms: has been dead for at least this long.
         newer_than_ms: has been dead for at most this long.
         ids: has one of these ids.
+        origin: died in this queue.
     """
 
     fairness_key: RequestKey | None = None
@@ -161,28 +198,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     older_than_ms: int | None = None
     newer_than_ms: int | None = None
     ids: Ids | None = None
-
-
-class RedriveView(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of a redrive.
-
-    Attributes:
-        scanned: dead letters examined, of ``total``.
-        matched: dead letters that match the filter.
-        moved: dead letters moved back to their queue; always 0 in a dry run.
-    """
-
-    id: str
-    queue: str
-    status: Literal["running", "done", "stopped", "failed"]
-    is_dry_run: bool
-    total: int
-    scanned: int
-    matched: int
-    moved: int
-    started_ms: int
-    ended_ms: int | None
-    error: str | None
+    origin: str | None = None
 
 
 class ReaderView(msgspec.Struct, frozen=True, kw_only=True):

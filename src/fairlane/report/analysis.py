@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from fairlane.report.changes import settings
 from fairlane.report.gaps import warning_of
+from fairlane.report.noise import deprived, noisy
 from fairlane.report.rollups import by_step, grouped, histograms, latest_weights, longest, weighted_means
 from fairlane.report.sections import Cell, Heading, Report, Section
 from fairlane.report.tables import Tables
@@ -141,10 +142,35 @@ def waits(tables: Tables) -> list[Cells]:
     ]
 
 
+section(
+    "Noisy tenants",
+    "Tenants that wanted at least twice their share, at least a tenth of the capacity beyond it, and twice what is "
+    "usual among the others. Refused messages count as wanted.",
+    QUEUE,
+    KEY,
+    Heading("wanted_part", "Of all work", "part"),
+    Heading("times", "Times its share"),
+    Heading("share", "Share", "part"),
+    Heading("entitled_share", "Entitled", "part"),
+    Heading("refused_cost", "Refused"),
+    by=3,
+)(noisy)
+
+section(
+    "Victims",
+    "Tenants that were served less than their entitled share while another tenant was served more.",
+    QUEUE,
+    KEY,
+    Heading("share", "Share", "part"),
+    Heading("entitled_share", "Entitled", "part"),
+    by=3,
+)(deprived)
+
+
 @section(
-    "Noisy neighbours",
+    "Served meanwhile",
     "Which tenants were served while another tenant waited for its turn, "
-    "and how much of that waiting is attributed to each.",
+    "and how much of that waiting is attributed to each. To be served is no fault: see Noisy tenants.",
     QUEUE,
     Heading("victim", "Tenant that waited", "text"),
     Heading("neighbour", "Tenant served meanwhile", "text"),

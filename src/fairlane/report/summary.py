@@ -9,8 +9,6 @@ from fairlane.report.sections import Report, Section, shown, span
 
 _NAMED_MAX = 5
 _ROWS_MAX = 10
-_PART_MIN, _LEASES_MIN = 0.1, 100
-"""A neighbour is named only if it has this part of what the victim waited, and got this many leases meanwhile."""
 _REASONS = {
     "turn_ms": "waiting for its turn",
     "throttled_ms": "waiting for a throttle",
@@ -57,13 +55,16 @@ def _longest_wait(report: Report) -> Iterator[str]:
 
 
 def _noisiest(report: Report) -> Iterator[str]:
-    rows: list[dict[str, Any]] = report.section("neighbours").dicts()
-    telling = [row for row in rows if (row["part"] or 0) >= _PART_MIN and row["neighbour_leases"] >= _LEASES_MIN]
-    if telling:
-        worst = telling[0]
+    for row in report.section("noisy").dicts()[:_NAMED_MAX]:
+        refused = f"; limits refused {row['refused_cost']:,}" if row["refused_cost"] else ""
         yield (
-            f"{worst['neighbour']} was the noisiest neighbour: {shown(worst['part'], 'part')} of the time that "
-            f"{worst['victim']} waited for its turn in {worst['queue']} is attributed to it."
+            f"{row['key']} was noisy in {row['queue']}: {shown(row['wanted_part'], 'part')} of all work was its, "
+            f"{row['times']} times its share, and it received {shown(row['share'], 'part')} of the service{refused}."
+        )
+    for row in report.section("deprived").dicts()[:_NAMED_MAX]:
+        yield (
+            f"{row['key']} received {shown(row['share'], 'part')} of the service of {row['queue']}, less than the "
+            f"{shown(row['entitled_share'], 'part')} that it was entitled to, while another tenant received more."
         )
 
 

@@ -18,6 +18,7 @@ class WaitReason(Enum):
     THROTTLED = "throttled"
     CAPPED = "capped"
     PAUSED = "paused"
+    BEHIND = "behind"
     NOT_DUE = "not_due"
     EXPIRED = "expired"
     NOT_WAITING = "not_waiting"
@@ -38,6 +39,7 @@ class Explanation:
             is the rate of that key.
         share: which part of that throttle's tokens this scheduler gets, if others have items for it, too.
         is_charged_by_cost: whether that throttle takes as many tokens as an item costs.
+        first: with strict order, the first item of its group, which must be done before this one goes.
     """
 
     reason: WaitReason
@@ -48,6 +50,7 @@ class Explanation:
     throttle: str | None = None
     share: float | None = None
     is_charged_by_cost: bool = False
+    first: Item | None = None
 
     def __str__(self) -> str:
         wait = "" if self.wait_ms is None else f" for {self.wait_ms} ms"
@@ -66,6 +69,8 @@ class Explanation:
                 return f"Key {self.key!r} has reached its cap on items in use."
             case WaitReason.PAUSED:
                 return f"Key {self.key!r} is paused."
+            case WaitReason.BEHIND:
+                return "Waiting for earlier items of its group to be done, since their order is strict."
             case WaitReason.NOT_DUE:
                 return f"Not due{wait}."
             case WaitReason.EXPIRED:

@@ -57,13 +57,14 @@ class Gate:
 
     Attributes:
         armed_ms: when the kernel will open it next; None if no timer is set.
+        parked: how many lanes wait here. Nodes may wait here longer than their lanes, while a turn lasts.
         lacking: how many tokens the lane needs that is next, if there are too few for it; 0 otherwise.
         is_held: whether the next tokens are for a lane that has been woken and is about to park again.
         woken: lanes that were woken and have not parked again, and whether they may still take tokens. Only for a
             bucket that charges by cost, like ``lacking`` and ``is_held``.
     """
 
-    __slots__ = ("_cost_max", "_quantum", "armed_ms", "bucket", "is_held", "lacking", "portion", "woken")
+    __slots__ = ("_cost_max", "_quantum", "armed_ms", "bucket", "is_held", "lacking", "parked", "portion", "woken")
 
     def __init__(self, portion: Portion, quantum: int) -> None:
         self._quantum = quantum
@@ -73,11 +74,13 @@ class Gate:
         self.armed_ms: int | None = None
         self.lacking = 0
         self.is_held = False
+        self.parked = 0
         self.woken: dict[Lane, bool] = {}
 
     def park(self, lane: Lane) -> None:
         """Add a lane to the wait, together with its node and all nodes above it that do not wait yet."""
         lane.gate = self
+        self.parked += 1
         self.woken.pop(lane, None)
         if lane.head is not None and lane.head.cost > self._cost_max:
             self._cost_max = lane.head.cost
@@ -95,6 +98,7 @@ class Gate:
     def leave(self, lane: Lane) -> None:
         """Remove a lane from the wait, together with all nodes above it that have no other waiting member."""
         lane.gate = None
+        self.parked -= 1
         member: Lane = lane
         node: KeyNode | None = lane.node
         while node is not None:
@@ -142,6 +146,7 @@ class Gate:
             return None
         del queue.members[lane]
         lane.gate = None
+        self.parked -= 1
         return lane
 
     def begin(self) -> None:

@@ -7,8 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
-    from fairlane.scheduler.holdups import Holdup
-    from fairlane.scheduler.lanes import Lane
+    from fairlane.scheduler.lanes import Holdup, Lane
 
 KEY_DEPTH_MAX = 32
 """The maximum number of names in a fairness key."""

@@ -10,10 +10,11 @@ the latest instant it has seen.
 Theory of operation
 -------------------
 The kernel itself holds little: counts, timers, and the order in which parts are called. ``tree`` decides turns,
-``keys`` knows the tree, ``gates`` and ``parking`` hold throttled lanes back, ``admission`` enforces limits, and
-``turns`` hands out. An item is in exactly one place: in a lane of its leaf, in the lane ``_not_due`` until it is due,
-or outside. The attribute ``Item.lane`` says which, so that ``cancel``, timers and deadlines need no lookup, and an
-entry left behind in a heap of timers is recognised as stale by looking at the item alone.
+``keys`` knows the tree, ``gates`` and ``parking`` hold throttled lanes back, ``admission`` enforces limits, ``turns``
+hands out, and ``order`` keeps the items of a group one after the other. An item is in exactly one place: in a lane of
+its leaf, in the lane ``_not_due`` until it is due, in its group behind others, or outside. The attribute ``Item.lane``
+says which, so that ``cancel``, timers and deadlines need no lookup, and an entry left behind in a heap of timers is
+recognised as stale by looking at the item alone.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from typing import Generic, cast
 from fairlane.scheduler.admission import Admission
 from fairlane.scheduler.buckets import Throttles
 from fairlane.scheduler.explanation import Explanation, WaitReason, explain
-from fairlane.scheduler.holdups import NOT_HELD, Holdup
 from fairlane.scheduler.item import Item, Key, Priority, canonical_key
 from fairlane.scheduler.keys import Keys, PolicyProvider
-from fairlane.scheduler.lanes import Lane
+from fairlane.scheduler.lanes import NOT_HELD, Holdup, Lane
+from fairlane.scheduler.order import OrderedGroup, OrderedGroups, StrictOrder
 from fairlane.scheduler.parking import Parking
 from fairlane.scheduler.policy import (
     Backpressure,
@@ -70,6 +71,7 @@ class Kernel(Generic[I]):
         idle_keys_max: int = 1024,
         throttles: Throttles | None = None,
         name: str = "",
+        order: StrictOrder[I] | None = None,
     ) -> None:
         """Create an empty kernel.
 
@@ -84,6 +86,8 @@ class Kernel(Generic[I]):
             idle_keys_max: how many keys without items are remembered, with their debts, before the oldest is forgotten.
             throttles: a table of throttles to share with other kernels.
             name: what weights in shared throttles call this kernel.
+            order: what is kept in strict order, which requires that every item handed out is finished; None for
+                nothing.
 
         Raises:
             ValueError: a number is out of range.
@@ -102,6 +106,7 @@ class Kernel(Generic[I]):
             counts_use=counts_use,
             idle_keys_max=idle_keys_max,
             name=name,
+            is_timed=order is not None,  # the time that items wait behind others is told like that at a cap
         )
         self._admission = Admission(
             self._keys, waiting_max=waiting_max, backpressure=Backpressure(backpressure), drop=self._drop
@@ -113,6 +118,9 @@ class Kernel(Generic[I]):
             lambda at_ms, item: item.lane is not None and item.deadline_ms == at_ms - 1
         )
         self._not_due = KeyNode("", None, None)
+        self._groups: OrderedGroups | None = None
+        if order is not None:
+            self._groups = OrderedGroups(cast("StrictOrder[Item]", order), self._not_due, self)
         self.departures: list[Departure[I]] = []
         self._dues = 0
         self._holdups: dict[Item, Holdup] = {}
@@ -137,7 +145,8 @@ class Kernel(Generic[I]):
         batch = items if isinstance(items, (list, tuple)) else list(items)
         try:
             most = self._admission.waiting_max
-            if not self._admission.longest and (most is None or self._waiting + len(batch) <= most):
+            is_free = not self._admission.longest and self._groups is None
+            if is_free and (most is None or self._waiting + len(batch) <= most):
                 return self._offer_quickly(batch)
             offers = (self._offer(item) for item in batch)
             return [refusal for refusal in offers if refusal is not None]
@@ -207,25 +216,29 @@ class Kernel(Generic[I]):
         self._sequence += 2
         self._waiting += 1
         is_due = item.due_ms is None or item.due_ms <= self.now_ms
-        self._count(leaf, waiting=1, delayed=0 if is_due else 1)
+        self._count(leaf, waiting=1, delayed=0 if is_due and self._groups is None else 1)
         if item.deadline_ms is not None:
             self._deadlines.push(item.deadline_ms + 1, item)
-        if is_due:
+        if self._groups is not None:
+            self._groups.offer(item)
+        elif is_due:
             self._enter_lane(leaf, item)
         else:
-            item.lane = self._not_due
-            self._due.push(cast("int", item.due_ms), item)
+            self._wait_until_due(item)
         # An item offered after its deadline is accepted and expires at once, so that the caller hears of it through
         # the same channel as of any other expiry.
         if item.deadline_ms is not None and item.deadline_ms < self.now_ms:
             self._expire()
         return None
 
-    def take(self, count: int, now_ms: int) -> list[I]:
+    def take(self, count: int, now_ms: int, *, is_single: bool = False, is_part: bool = False) -> list[I]:
         """Hand out up to ``count`` items, in the order of their turns.
 
         Fewer are returned only if nothing else may go now. The hand-out itself takes tokens, charges deficits and, if
         the kernel counts use, fills caps.
+
+        With strict order, ``is_single`` hands out at most one item of each group, and ``is_part`` says that other calls
+        hand out to the same consumer: ``end_take`` follows.
         """
         self._move_to(now_ms)
         self._holdups.clear()
@@ -233,18 +246,30 @@ class Kernel(Generic[I]):
         is_limited = self._keys.capacity.most is not None
         if is_limited:
             self._keys.admit(count)
-        for root in self._keys.roots:
-            self._serve(root, out, count)
-        # A lane that was woken for a token may not have used it (another throttle is empty, its key is at its cap).
-        # Offer such tokens to the other lanes until no lane wakes, so that a short answer means that really nothing can
-        # go.
-        while len(out) < count and (self._parking.open_stocked(self.now_ms) or (is_limited and self._keys.admit())):
+        noted = 0
+        while True:
             for root in self._keys.roots:
                 self._serve(root, out, count)
+            may_follow = False
+            if self._groups is not None:
+                may_follow = self._groups.note_taken(out[noted:], is_single=is_single)
+                noted = len(out)
+            # A lane that was woken for a token may not have used it (another throttle is empty, its key is at its cap).
+            # Offer such tokens to the other lanes until no lane wakes, so that a short answer means that really nothing
+            # can go.
+            if len(out) >= count or not (may_follow or self._wake_more(is_limited=is_limited)):
+                break
         self._waiting -= len(out)
         if self._timely:
             self._timely -= sum(1 for item in out if item.deadline_ms is not None)
+        if self._groups is not None and not is_part:
+            self._groups.end_take()
         return cast("list[I]", out)
+
+    def end_take(self) -> None:
+        """End a hand-out of several parts: with strict order, what is left of a group waits for what was taken."""
+        if self._groups is not None:
+            self._groups.end_take()
 
     def holdups(self) -> Mapping[I, Holdup]:
         """Return how long each item of the last ``take`` was held up; items that were not are left out.
@@ -337,6 +362,21 @@ class Kernel(Generic[I]):
         self._keys.capacity.in_use += count
         self._keys.note_idle(leaf)
 
+    def finish(self, items: Iterable[I], now_ms: int) -> None:
+        """Record that items which were handed out are done, or wait again: with strict order, the next may go.
+
+        Every item handed out must be finished once. One that is to wait again is offered before.
+        """
+        if self._groups is not None:
+            self._move_to(now_ms)
+            self._groups.finish(items)
+
+    def resume_order(self, items: Iterable[I]) -> None:
+        """Record that items are out that this kernel never handed out: with strict order, others wait for them."""
+        if self._groups is not None:
+            for item in items:
+                self._groups.occupy(item)
+
     def settle(self, key: Key, difference: int, priority: Priority = Priority.NORMAL) -> None:
         """Correct the cost of an item after the fact. ``difference`` is the true cost minus the cost at hand-out.
 
@@ -423,7 +463,7 @@ class Kernel(Generic[I]):
     def waiting_items(self) -> list[I]:
         """Return all waiting items, key by key, in O(items)."""
         items = [item for leaf in self._keys.all_leaves() for lane in leaf.lanes() for item in lane]
-        return cast("list[I]", items + list(self._due))
+        return cast("list[I]", items + list(self._due) + list(self._groups or ()))
 
     def waiting(self, key: Key) -> int:
         """Return how many items of a key, including the keys below it, wait."""
@@ -454,10 +494,10 @@ class Kernel(Generic[I]):
         """Return whether a ``take`` may find a *prompt* item: with a deadline or throttle, or of a key with a limit.
 
         Such an item should start as soon as it is taken: if it waited elsewhere, a deadline or a rate would mean
-        nothing, and a cap would be used up without any work. May be falsely positive; a ``take`` at the instant of the
-        last call finds none after False.
+        nothing, and a cap would be used up without any work. With strict order all items are prompt, since others wait
+        for them. May be falsely positive; a ``take`` at the instant of the last call finds none after False.
         """
-        is_limited = bool(self._keys.limited) or self._keys.capacity.most is not None
+        is_limited = bool(self._keys.limited) or self._keys.capacity.most is not None or self._groups is not None
         return is_limited or bool(self._timely) or self._parking.may_open(now_ms)
 
     def time_releases(self) -> int:
@@ -498,11 +538,17 @@ class Kernel(Generic[I]):
             return Explanation(reason=WaitReason.NOT_WAITING)
         if not item.is_waiting:
             return Explanation(reason=WaitReason.EXPIRED)
+        if self._groups is not None and isinstance(item.lane, OrderedGroup):
+            return Explanation(reason=WaitReason.BEHIND, first=self._groups.first_of(item))
         leaf = self._leaf(item.key)
         is_full = leaf is not None and self._keys.capacity.allowance(leaf.outermost()) == 0
         return explain(item, self.now_ms, is_due=item.lane is not self._not_due, leaf=leaf, is_full=is_full)
 
     # ---------------------------------------------------------------------------------------------------- inside
+
+    def _wake_more(self, *, is_limited: bool) -> bool:
+        """Return whether lanes or keys that were held back may go now."""
+        return self._parking.open_stocked(self.now_ms) or (is_limited and self._keys.admit())
 
     def _serve(self, root: KeyNode, out: list[Item], count: int) -> None:
         ring = root.ring
@@ -542,7 +588,7 @@ class Kernel(Generic[I]):
 
     def _holds(self, item: Item) -> bool:
         lane = item.lane
-        return lane is self._not_due or (lane is not None and lane.node.root() in self._keys.roots)
+        return lane is not None and (lane.node is self._not_due or lane.node.root() in self._keys.roots)
 
     def _expire(self) -> None:
         for item in self._deadlines.pop_due(self.now_ms):
@@ -560,17 +606,49 @@ class Kernel(Generic[I]):
         if lane is self._not_due:
             item.lane = None
             self._count(leaf, waiting=-1, delayed=-1)
-        elif lane is not None:
-            was_head = lane.head is item
+        elif lane is not None and lane.node is self._not_due:
             lane.remove(item)
-            if item.deadline_ms is not None:
-                self._timely -= 1
-            self._count(leaf, waiting=-1, delayed=0)
-            if lane.head is None:
-                self._keys.lane_emptied(lane)
-            if was_head:
-                self._keys.refresh(leaf)
+            self._count(leaf, waiting=-1, delayed=-1)
+        elif lane is not None:
+            self._leave_lane(lane, leaf, item, delayed=0)
+        if self._groups is not None:
+            self._groups.note_gone(item)
         self._keys.note_idle(leaf)
+
+    def _leave_lane(self, lane: Lane, leaf: KeyNode, item: Item, *, delayed: int) -> None:
+        """Remove an item from its lane, and count it out, or as one that does not go for now."""
+        was_head = lane.head is item
+        lane.remove(item)
+        if item.deadline_ms is not None:
+            self._timely -= 1
+        self._count(leaf, waiting=delayed - 1, delayed=delayed)
+        if lane.head is None:
+            self._keys.lane_emptied(lane)
+        if was_head:
+            self._keys.refresh(leaf)
+
+    def bring_forward(self, item: Item) -> None:
+        """Add the first item of a group, which waited behind others, to its key. Called by its group only."""
+        if item.due_ms is not None and item.due_ms > self.now_ms:
+            self._wait_until_due(item)
+            return
+        leaf = self._keys.leaf_of(item)
+        self._count(leaf, waiting=0, delayed=-1)
+        self._enter_lane(leaf, item)
+        if self._groups is not None and item.lane is not None:
+            shown, behind_ms = self._shown(item.lane) or NOT_HELD, self.now_ms - self._groups.rules.ready_of(item)
+            item.held = Holdup(shown.throttled_ms, shown.capped_ms - max(0, behind_ms))
+
+    def send_back(self, item: Item) -> None:
+        """Remove an item from its key that is to wait behind others. Called by its group only."""
+        if item.lane is self._not_due:
+            item.lane = None
+        elif item.lane is not None:
+            self._leave_lane(item.lane, self._keys.leaf_of(item), item, delayed=1)
+
+    def _wait_until_due(self, item: Item) -> None:
+        item.lane = self._not_due
+        self._due.push(cast("int", item.due_ms), item)
 
     def _enter_lane(self, leaf: KeyNode, item: Item) -> None:
         lane = self._keys.lane_of(leaf, item)
@@ -602,7 +680,9 @@ class Kernel(Generic[I]):
             self._parking.note_served(lane, sum([item.cost for item in items]))
         shown = self._shown(lane)
         if shown is None:
-            return
+            if self._groups is None:
+                return
+            shown = NOT_HELD
         for item in items:
             before, item.held = item.held or NOT_HELD, None
             held = Holdup(shown.throttled_ms - before.throttled_ms, shown.capped_ms - before.capped_ms)

@@ -30,7 +30,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from fairlane.scheduler.holdups import StopWatch
+from fairlane.scheduler.lanes import StopWatch
 from fairlane.scheduler.timers import Timers
 
 if TYPE_CHECKING:

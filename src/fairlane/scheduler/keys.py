@@ -25,10 +25,9 @@ from typing import TypeAlias
 
 from fairlane.scheduler.buckets import Throttles, rate_family
 from fairlane.scheduler.gates import WaitQueue
-from fairlane.scheduler.holdups import StopWatch
 from fairlane.scheduler.item import Item, Key, Priority, canonical_key, path_of
 from fairlane.scheduler.key_limits import InUseLimit, KeyRate
-from fairlane.scheduler.lanes import Lane
+from fairlane.scheduler.lanes import Lane, StopWatch
 from fairlane.scheduler.policy import KeyPolicy
 from fairlane.scheduler.portions import Portion
 from fairlane.scheduler.token_bucket import Limit
@@ -45,7 +44,8 @@ _HASHABLE = (str, tuple)
 class Keys:
     """A tree of keys, or with strict priority one per priority, in which the nodes of one key are *twins*.
 
-    Weight, cap, pause and items in use are the same for all twins of a key.
+    Weight, cap, pause and items in use are the same for all twins of a key. With ``is_timed`` every item carries how
+    long it was held up, which the fast path through ``take`` would not tell.
 
     Attributes:
         now_ms: the present instant, as passed to the kernel.
@@ -66,8 +66,10 @@ class Keys:
         counts_use: bool,
         idle_keys_max: int,
         name: str = "",
+        is_timed: bool = False,
     ) -> None:
         self._name = name
+        self._is_timed = is_timed
         self._portions: dict[str, Portion] = {}
         self._counts_use = counts_use
         self._has_twins_to_tell = is_strict and counts_use
@@ -83,7 +85,7 @@ class Keys:
         self._paused: set[Key] = set()
         self._idle: deque[KeyNode] = deque()
         self.now_ms = 0
-        self.has_clocks = False
+        self.has_clocks = is_timed
         self.open_lanes: dict[Lane, None] = {}
         self.limited: set[KeyNode] = set()
         self.has_rates = False
@@ -555,7 +557,8 @@ class Keys:
         is_unlimited = node.waiting_max is None and self.key_waiting_max is None
         is_free = node.cap is None and node.rate is None and self.capacity.most is None
         node.is_simple = is_flat and is_unlimited and is_free and node.capped is None
-        node.is_plain = is_flat and node.is_ready and is_free and not self._has_twins_to_tell and node.has_one_lane()
+        is_quick = is_free and not self._has_twins_to_tell and not self._is_timed
+        node.is_plain = is_flat and node.is_ready and is_quick and node.has_one_lane()
 
 
 def _is_undisturbed(node: KeyNode) -> bool:

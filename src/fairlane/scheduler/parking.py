@@ -16,10 +16,9 @@ back short, no lane is left that could go.
 from __future__ import annotations
 
 from fairlane.scheduler.gates import Gate
-from fairlane.scheduler.holdups import StopWatch
 from fairlane.scheduler.key_limits import NEVER_MS, KeyRate
 from fairlane.scheduler.keys import Keys
-from fairlane.scheduler.lanes import Lane
+from fairlane.scheduler.lanes import Lane, StopWatch
 from fairlane.scheduler.portions import TOKEN, Portion
 from fairlane.scheduler.timers import Timers
 from fairlane.scheduler.token_bucket import Bucket
@@ -124,7 +123,7 @@ class Parking:
         return (
             len(lanes) > _LANES_READ
             or any(all(portion.has_token(now_ms) for portion in lane.portions) for lane in lanes)
-            or any(gate.portion.has_token(now_ms) for gate in self.stocked)
+            or any(gate.parked and gate.portion.has_token(now_ms) for gate in self.stocked)
         )
 
     def throttles(self) -> list[str]:

@@ -41,8 +41,8 @@ from fairlane.scheduler.timers import Timers
 
 if TYPE_CHECKING:
     from fairlane.scheduler.gates import Gate, WaitQueue
-    from fairlane.scheduler.holdups import StopWatch
     from fairlane.scheduler.key_limits import KeyRate
+    from fairlane.scheduler.lanes import StopWatch
     from fairlane.scheduler.policy import Backpressure
 
 

@@ -107,6 +107,7 @@ class ServerContext:
         """The viewers of the live feed."""
         self.lessees: set[object] = set()
         """Connections that have leased messages with the verb, which they may still acknowledge while draining."""
+        self._background: set[asyncio.Task[None]] = set()
         self._own: Mapping[str, OwnVerb] = {
             "create_key": self.api_keys.create,
             "list_keys": self.api_keys.shown,
@@ -239,6 +240,12 @@ class ServerContext:
         if isinstance(error, FairlaneError):
             return self.explained(error)
         return InternalError(f"The server failed to answer {name}: {type(error).__name__}.")
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something in the background that no caller waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     def give_back(self, caller: Caller, leased: LeasedMessages) -> None:
         """Return messages to their queue that were leased for a caller who is gone."""

@@ -23,7 +23,8 @@ class CallLimits:
     """The limits on requests and connections.
 
     Attributes:
-        body_bytes_max: bytes in one HTTP request, or in one message of the stream.
+        body_bytes_max: bytes in one HTTP request, or in one message of the stream. A raw payload may be longer: it is
+            stored in pieces, up to ``upload_bytes_max``.
         json_body_bytes_max: bytes in one HTTP request in JSON, which takes longer to decode than msgpack.
         unread_bytes_max: bytes of payload that one connection may have been sent and not read; no more messages are
             leased for it then, and large answers are refused.

@@ -10,6 +10,7 @@ from fairlane import __version__
 from fairlane.model.message import Delivery
 from fairlane.model.views import ClusterView, QueueView
 from fairlane.server.interfaces.exchange import JSON, MSGPACK, RAW
+from fairlane.server.interfaces.json_messages import JSON_FORMS
 from fairlane.server.interfaces.raw_payload import PARAMETERS
 from fairlane.server.live import feed
 from fairlane.server.routes import journal, reports
@@ -80,6 +81,7 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
 def description() -> dict[str, Any]:
     """Return the OpenAPI document."""
     shapes = {shape for _, asked, answered, _ in _POSTS.values() for shape in (asked, answered)}
+    shapes |= set(JSON_FORMS.values())
     shapes |= {Consume, Delivery, WatchQueue, QueueList, QueueView, ConfigValues, ErrorAnswer, reports.Reports}
     ordered = sorted(shapes, key=lambda shape: (shape.__module__, shape.__qualname__))
     refs, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
@@ -87,6 +89,9 @@ def description() -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for path, (name, asked, answered, right) in _POSTS.items():
         paths.setdefault(path, {})["post"] = _post(name, asked, ref_of[asked], ref_of[answered], right)
+        if asked in JSON_FORMS:
+            content = paths[path]["post"]["requestBody"]["content"]
+            content[JSON] = {"schema": ref_of[JSON_FORMS[asked]]}
     _add_items(paths)
     _add_raw(paths)
     for path, (name, asked, delivered, kind, told) in _STREAMS.items():

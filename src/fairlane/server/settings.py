@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from fairlane.assembly import Settings as BrokerSettings
-from fairlane.assembly import is_url
+from fairlane.assembly import is_place
 from fairlane.cluster.node import GROUPS_MAX, HEARTBEAT_TIMEOUT_MS
 from fairlane.errors import InvalidArgument
 from fairlane.model.names import queue_name_fault
@@ -26,6 +26,7 @@ ENVIRONMENT_PREFIX: Final = "FAIRLANE_"
 OTLP_VARIABLE: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 MEMORY: Final = ":memory:"
 PORT: Final = 7420
+_GRPC_BYTES_MAX: Final = 2**31 - 1
 _PORT_MAX: Final = 65_535
 _TIMEOUT_MS_MIN, _TIMEOUT_MS_MAX = 500, 60_000
 _ANY_ADDRESS: Final = frozenset(("0.0.0.0", "::"))  # noqa: S104 - compared with, not listened on
@@ -42,7 +43,8 @@ class ServerSettings:
         port: the port to listen on; 0 for any free port.
         grpc_port: the port for gRPC, at the same address; 0 for any free port, None for no gRPC.
         data: the data directory; ``:memory:`` keeps everything in memory, for trials.
-        store: the URL of a store, ``postgresql://``, ``s3://`` or ``az://``, to use instead of the data directory.
+        store: the URL of a store, ``postgresql://``, ``s3://`` or ``az://``, or ``log:FOLDER`` or ``rocksdb:FOLDER``,
+            to use instead of the data directory.
         node: the name of this node in a cluster that shares the store; None for a single server.
         advertise: the URL at which clients and other nodes reach this node, such as ``https://a.example:7420``; the
             address it listens on by default.
@@ -240,6 +242,9 @@ def _built(values: Mapping[str, object], environ: Mapping[str, str]) -> ServerSe
         broker, limits = BrokerSettings(**parts["broker"]), CallLimits(**parts["limits"])
     except ValueError as error:
         raise InvalidArgument(str(error)) from error
+    if "payload_bytes_max" in values and broker.payload_bytes_max > limits.body_bytes_max:
+        cause = f"payload_bytes_max ({broker.payload_bytes_max}) exceeds body_bytes_max ({limits.body_bytes_max})"
+        raise InvalidArgument(f"{cause}: no request could hold such a payload. Raise body_bytes_max, too.")
     return ServerSettings(**own, broker=broker, limits=limits)
 
 
@@ -262,6 +267,10 @@ def check(settings: ServerSettings) -> None:
     _check_endpoint(settings.otlp_endpoint)
     networks_of(settings.trusted_proxies, "trusted_proxies")
     _check_metrics(settings)
+    if settings.grpc_port is not None and settings.limits.body_bytes_max > _GRPC_BYTES_MAX:
+        raise InvalidArgument(
+            f"body_bytes_max must be at most {_GRPC_BYTES_MAX} with grpc_port, not {settings.limits.body_bytes_max}."
+        )
     if settings.grace_ms < 0:
         raise InvalidArgument(f"grace_ms must be at least 0, not {settings.grace_ms}.")
     if settings.is_loopback or settings.insecure:
@@ -334,8 +343,10 @@ def check_tls(settings: ServerSettings) -> None:
 
 
 def _check_store(settings: ServerSettings) -> None:
-    if settings.store is not None and not is_url(settings.store):
-        raise InvalidArgument(f"store must be a URL, not {settings.store!r}; use data for a directory.")
+    if settings.store is not None and not is_place(settings.store):
+        raise InvalidArgument(
+            f"store must be a URL, log:FOLDER or rocksdb:FOLDER, not {settings.store!r}; use data for a directory."
+        )
     if settings.store is not None and settings.data == MEMORY:
         raise InvalidArgument("store and data=:memory: cannot be combined.")
 

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from fairlane.errors import FairlaneError
+from fairlane.errors import Closed, FairlaneError
 from fairlane.journal.records import AnyRecord
 from fairlane.server.context import ServerContext
 from fairlane.verbs.leases import LeasedMessages
@@ -41,10 +41,13 @@ async def drain(server: ServerContext, *, grace_s: float, quiet_s: float = QUIET
 
 
 def dismiss_waiters(server: ServerContext) -> None:
-    """Answer every waiting consumer with no messages."""
+    """Answer every waiting consumer with no messages, and refuse everyone who waits for a message to change."""
     for waiter in [waiter for broker in server.gateway.brokers() for waiter in broker._engine.consumers.everybody()]:
         if not waiter.reply.done():
             waiter.reply.set_result(LeasedMessages(deliveries=[]))
+    for reply in [reply for broker in server.gateway.brokers() for reply in broker._engine.watchers.dismiss()]:
+        if not reply.done():
+            reply.set_exception(Closed("The server is shutting down."))
 
 
 async def _leased(server: ServerContext) -> int:

@@ -5,12 +5,15 @@
 
 from fairlane.testing.clock import FakeClock, SeededEntropy
 from fairlane.testing.faulty_store import Fault, Faults, FaultyStore
+from fairlane.testing.harness import AppHarness
+from fairlane.testing.messages import make_message, verdict
 from fairlane.testing.stepped import Pending, SteppedBroker
 from fairlane.testing.store_contract import StoreContract
 from fairlane.testing.traffic import Arrival, Traffic
 from fairlane.testing.traffic_drive import Driven, drive, make_journal
 
 __all__ = [
+    "AppHarness",
     "Arrival",
     "Driven",
     "FakeClock",
@@ -24,4 +27,6 @@ __all__ = [
     "Traffic",
     "drive",
     "make_journal",
+    "make_message",
+    "verdict",
 ]

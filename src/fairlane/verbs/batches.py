@@ -89,7 +89,7 @@ class ConsumerList(Shape, frozen=True, kw_only=True):
 @Verb(
     name="consumers",
     path="queue/consumer/list",
-    right="consume",
+    right="observe",
     repeat="always",
     service="Batches",
     command="consumers list",

@@ -7,7 +7,7 @@ from fairlane.model.views import ClusterView
 from fairlane.verbs.verb import Done, Request, Verb
 
 
-@Verb(name="cluster", path="cluster", right="admin", about="every", repeat="always", command="cluster status")
+@Verb(name="cluster", path="cluster", right="observe", about="every", repeat="always", command="cluster status")
 class GetCluster(Request[ClusterView], frozen=True, kw_only=True):
     """Return the nodes and groups of the cluster."""
 

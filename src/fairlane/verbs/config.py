@@ -95,7 +95,7 @@ class ThrottleList(Shape, frozen=True, kw_only=True):
     throttles: list[ThrottleView]
 
 
-@Verb(name="throttles", path="config/throttles", right="admin", about="every", repeat="always")
+@Verb(name="throttles", path="config/throttles", right="observe", about="every", repeat="always")
 class ListThrottles(Request[ThrottleList], frozen=True, kw_only=True):
     """Return all throttles that have a rate, with their current tokens."""
 
@@ -120,7 +120,7 @@ class TryHook(Request[HookTrial], frozen=True, kw_only=True):
     error: str = ""
 
 
-@Verb(name="hook_statistics", path="queues/hook/statistics", right="admin", repeat="always", spread="all")
+@Verb(name="hook_statistics", path="queues/hook/statistics", right="observe", repeat="always", spread="all")
 class GetHookStatistics(Request[HookStatistics], frozen=True, kw_only=True):
     """Return statistics about the scripts of a queue since the broker was opened."""
 

@@ -27,7 +27,7 @@ class Redrive(Request[RedriveView], frozen=True, kw_only=True):
     target: str | None = None
 
 
-@Verb(name="redrive_view", path="queues/redrive/view", right="admin", about="every", repeat="always")
+@Verb(name="redrive_view", path="queues/redrive/view", right="observe", about="every", repeat="always")
 class GetRedrive(Request[RedriveView], frozen=True, kw_only=True):
     """Return the progress of a redrive."""
 
@@ -40,9 +40,9 @@ class RedriveList(Shape, frozen=True, kw_only=True):
     redrives: list[RedriveView]
 
 
-@Verb(name="redrives", path="queues/redrive/list", right="admin", about="every", repeat="always")
+@Verb(name="redrives", path="queues/redrive/list", right="observe", about="every", repeat="always")
 class ListRedrives(Request[RedriveList], frozen=True, kw_only=True):
-    """Return all redrives since the server started."""
+    """Return the redrives that run, and the last that have ended."""
 
 
 @Verb(name="stop_redrive", path="queues/redrive/stop", right="admin", about="every", repeat="always")

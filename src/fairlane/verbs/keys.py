@@ -22,7 +22,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A right on queues. A pattern is a name, a prefix followed by a star, or a star for all names.
 
     Attributes:
-        right: ``produce``, ``consume``, or ``admin``, which includes both.
+        right: ``produce``; ``consume``; ``observe`` for metrics and read-only views, which ``consume`` includes; or
+            ``admin``, which includes all.
         queues: the pattern of the queue names.
         keys: for ``produce``, patterns of which one must match the fairness key that a message gets; any key by
             default. Of a path only the first name is compared, because it is the tenant. A grant with keys can't set

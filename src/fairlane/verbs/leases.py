@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from fairlane.model.bounds import Batch, ByQueue
-from fairlane.model.message import Delivery, NewMessage, Receipt
+from fairlane.model.message import Delivery, FailureDetail, NewMessage, Receipt
 from fairlane.verbs.messages import Results
 from fairlane.verbs.verb import Request, Shape, Verb
 
@@ -99,6 +99,7 @@ class Nack(Request[Results], frozen=True, kw_only=True):
         intent: ``failure`` counts as a failed attempt, ``defer`` does not, ``dead`` moves to the dead-letter queue.
         error: what went wrong, for operators.
         delay_ms: how long the messages wait before they can be leased again; the queue's backoff by default.
+        detail: where and how it went wrong, for operators.
     """
 
     queue: str
@@ -106,6 +107,7 @@ class Nack(Request[Results], frozen=True, kw_only=True):
     intent: NackIntent = "failure"
     error: str = ""
     delay_ms: int | None = None
+    detail: FailureDetail | None = None
 
 
 @Verb(

@@ -116,10 +116,20 @@ class Results(Shape, frozen=True, kw_only=True):
 
 @Verb(name="cancel", path="queue/cancel", right="admin", spread="by_id")
 class Cancel(Request[Results], frozen=True, kw_only=True):
-    """Remove messages that are not leased. Each one succeeds or fails separately."""
+    """Remove messages, and revoke the leases of those that are leased. Each one succeeds or fails separately.
+
+    A consumer that holds a cancelled message is told over its stream. Its later calls about the message are refused as
+    ``message_cancelled``.
+
+    Attributes:
+        reason: why, for the consumer and for operators.
+        only_waiting: whether to leave messages alone that are leased, and refuse them as ``not_pending``.
+    """
 
     queue: str
     ids: Batch[str]
+    reason: str = ""
+    only_waiting: bool = False
 
 
 @Verb(name="get", path="queue/get", right="consume", repeat="always", spread="by_id", is_look=True)
@@ -159,7 +169,7 @@ class Peek(Request[MessageList], frozen=True, kw_only=True):
     with_body: bool = False
 
 
-@Verb(name="explain", path="queue/explain", right="consume", repeat="always", spread="by_id", command="explain")
+@Verb(name="explain", path="queue/explain", right="observe", repeat="always", spread="by_id", command="explain")
 class Explain(Request[Explained], frozen=True, kw_only=True):
     """Explain why a message is waiting."""
 

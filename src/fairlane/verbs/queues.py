@@ -120,19 +120,19 @@ class QueueList(Shape, frozen=True, kw_only=True):
     queues: list[QueueView]
 
 
-@Verb(name="queues", path="queues/list", right="admin", about="every", repeat="always", command="queue list")
+@Verb(name="queues", path="queues/list", right="observe", about="every", repeat="always", command="queue list")
 class ListQueues(Request[QueueList], frozen=True, kw_only=True):
     """Return all queues in short."""
 
 
-@Verb(name="inspect", path="queues/inspect", right="admin", repeat="always", spread="all", command="queue inspect")
+@Verb(name="inspect", path="queues/inspect", right="observe", repeat="always", spread="all", command="queue inspect")
 class InspectQueue(Request[QueueView], frozen=True, kw_only=True):
     """Return a queue with its fairness keys, throttles, registered consumers and sinks."""
 
     queue: str
 
 
-@Verb(name="stats", path="queue/stats", right="consume", repeat="always", spread="all", command="stats")
+@Verb(name="stats", path="queue/stats", right="observe", repeat="always", spread="all", command="stats")
 class GetStats(Request[QueueView], frozen=True, kw_only=True):
     """Return a queue in short, or with some of its fairness keys.
 

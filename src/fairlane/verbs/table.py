@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from fairlane.verbs import batches, cluster, config, dead_letters, journal, keys, leases, messages, queues
+from fairlane.verbs import (
+    batches,
+    cluster,
+    config,
+    dead_letters,
+    journal,
+    keys,
+    leases,
+    messages,
+    queues,
+    schedules,
+    status,
+    uploads,
+)
 from fairlane.verbs.verb import Request, Verb
 
-_TOPICS: Final = (messages, leases, queues, dead_letters, config, batches, journal, cluster, keys)
+_TOPICS: Final = (
+    *(messages, leases, uploads, status, queues, schedules, dead_letters, config, batches, journal, cluster, keys),
+)
 
 VERBS: Final[Mapping[str, Verb]] = {
     request.verb.name: request.verb

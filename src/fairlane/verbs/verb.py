@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar, get_args
+from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 import msgspec
 
 A_co = TypeVar("A_co", covariant=True)
 R = TypeVar("R", bound="Request[Any]")
-Right = Literal["produce", "consume", "admin"]
-"""What an API key may do. ``admin`` includes the others."""
-About = Literal["queue", "group", "every"]
+Right = Literal["produce", "consume", "observe", "admin"]
+"""What an API key may do: see ``INCLUDED_IN``."""
+INCLUDED_IN: Final[Mapping[Right, frozenset[Right]]] = {
+    "produce": frozenset(("produce", "admin")),
+    "consume": frozenset(("consume", "admin")),
+    "observe": frozenset(("observe", "consume", "admin")),
+    "admin": frozenset(("admin",)),
+}
+"""The rights that include a right. Who may consume sees what observers see, and more: payloads."""
+About = Literal["queue", "group", "every", "message"]
 """Which queues the caller needs the right on: the queue that the request names, or every queue.
 
 ``group`` names a queue but concerns the whole group of that queue, so it needs the right on every queue too.
+``message`` names a message: its producers may ask about it, each for the fairness keys of its grant, and so may the
+consumers of its queue.
 """
 Repeat = Literal["never", "deduplicated", "always"]
 """Whether a client may send a request again when it does not know what came of it.
@@ -23,12 +32,15 @@ Repeat = Literal["never", "deduplicated", "always"]
 ``always`` holds for reads, and for verbs whose second call has the same result as the first. ``deduplicated`` holds if
 every message of the request has a dedup id, or its producer has numbered them.
 """
-Spread = Literal["by_key", "by_id", "any", "in_order", "all", "own"]
+Spread = Literal["by_key", "by_id", "any", "in_order", "all", "first", "own"]
 """How a request for a split queue reaches its partitions.
 
 ``by_key`` and ``by_id`` divide the items over partitions; ``any`` asks partitions until one answers; ``in_order`` reads
-one after the other; ``all`` asks each and merges the answers; ``own`` marks verbs that handle partitions themselves.
+one after the other; ``all`` asks each and merges the answers; ``first`` asks the first partition, which has what the
+queue has once; ``own`` marks verbs that handle partitions themselves.
 """
+AnyAnswer: TypeAlias = Any
+"""The answer of a verb, where which verb it is is known only at run time."""
 Service = Literal["Broker", "Admin", "Batches"]
 """The gRPC service that has the method of a verb."""
 
@@ -53,7 +65,7 @@ class Reply(Protocol):
     def done(self) -> bool:
         """Return whether the caller has its answer, or gave up."""
 
-    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - futures take what their verb answers
+    def set_result(self, result: AnyAnswer, /) -> None:
         """Give the answer."""
 
     def set_exception(self, exception: BaseException, /) -> None:
@@ -105,6 +117,11 @@ class Verb:
     request: type[Request[Any]] = field(init=False)
     answer: type[msgspec.Struct] = field(init=False)
     method: str = field(init=False)
+
+    @property
+    def rights(self) -> tuple[Right, ...]:
+        """The rights of which the caller needs one, apart from ``admin``."""
+        return (self.right, "consume") if self.about == "message" else (self.right,)
 
     def __call__(self, request: type[R]) -> type[R]:
         """Attach the verb to its request class."""

@@ -66,7 +66,9 @@ class Widen(Shape, frozen=True, kw_only=True):
 
 
 class Withdraw(Shape, frozen=True, kw_only=True):
-    """End a lease that still waits. It is answered without messages, unless it was answered before.
+    """End a lease that still waits, which is answered without messages, or a wait for a message to change.
+
+    Nothing happens if it was answered before.
 
     Attributes:
         call: the number of the call.
@@ -118,7 +120,14 @@ class Ended(msgspec.Struct, array_like=True, tag=4, gc=False):
     error: ErrorBody
 
 
-FromServer: TypeAlias = Answer | Refused | Deliver | Ended
+class Cancelled(msgspec.Struct, array_like=True, tag=5, gc=False):
+    """Messages of a channel that were cancelled. Their leases have ended, so their handlers should stop."""
+
+    channel: int
+    ids: list[str]
+
+
+FromServer: TypeAlias = Answer | Refused | Deliver | Ended | Cancelled
 
 _FIRST_OF_ARRAY = 0x80
 """The first byte of the tag of a frame is below this; the first byte of a frame in an array of frames is not."""

@@ -65,10 +65,13 @@ def enqueue_pieces(request: Enqueue, places: Sequence[int]) -> list[Piece]:
 
 
 def places_by_message(request: Enqueue, partitions: int) -> list[int]:
-    """Return the partition of each message, by the fairness key that its producer gave it."""
+    """Return the partition of each message: that of its upload, or by the fairness key that its producer gave it."""
     known: dict[object, int] = {}
     places = []
     for message in request.messages:
+        if message.upload is not None:
+            places.append(partition_of_id(message.upload))
+            continue
         key = message.fairness_key
         at = known.get(key)
         if at is None:

@@ -8,13 +8,18 @@ import logging
 import os
 import signal
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
+from fairlane import __version__
 from fairlane.client.aio import AsyncClient
 from fairlane.errors import FairlaneError, InvalidArgument
+from fairlane.model.policy import QueuePolicy
+from fairlane.verbs.methods.conversions import given_fields
+from fairlane.worker.batches import BatchHandler, batch_handler
 from fairlane.worker.consumer import FATAL, Consumer
+from fairlane.worker.handlers import QueueHandler, queue_handler
 from fairlane.worker.message import WorkMessage
 from fairlane.worker.policy import Errors, Handler, HandlerPolicy, Middleware, Restarts
 from fairlane.worker.results import Counters
@@ -23,6 +28,8 @@ DEFAULT_SERVER = "ws://127.0.0.1:7420"
 F = TypeVar("F", bound=Callable[..., Any])
 H = TypeVar("H", bound=Handler)
 M = TypeVar("M", bound=Middleware)
+B = TypeVar("B", bound=BatchHandler)
+BATCH_SIZE, BATCH_WAIT_MS = 100, 50
 _log = logging.getLogger("fairlane.worker")
 
 
@@ -117,23 +124,56 @@ class Worker(Callbacks):
         self._tls = tls
         self.restarts = restarts or Restarts()
         self.grace_s = grace_s
-        self._handlers: list[tuple[HandlerPolicy, Handler]] = []
-        self._middleware: list[Middleware] = []
+        self._handlers: list[QueueHandler] = []
+        self.layers: list[Middleware] = []
         self._consumers: list[Consumer] = []
         self._stopping: asyncio.Event | None = None
         self._background: asyncio.Task[None] | None = None
+        self._where = ""
 
     # ---------------------------------------------------------------------------------------------------- registering
 
-    def handler(self, queue: str, **terms: Unpack[HandlerTerms]) -> Callable[[H], H]:
+    def handler(
+        self,
+        queue: str,
+        *,
+        policy: QueuePolicy | Mapping[str, object] | None = None,
+        **terms: Unpack[HandlerTerms],
+    ) -> Callable[[H], H]:
         """Register the decorated function, sync or async, as the handler of a queue; see ``HandlerPolicy``.
 
-        The function gets a message and returns None or a result. An exception counts as a failure.
+        The function gets a message and returns None or a result. An exception counts as a failure. With a ``policy``,
+        the worker creates the queue at its start if it does not exist; it never changes one that does.
         """
-        policy = HandlerPolicy(queue=queue, **terms)
+        handler_policy = HandlerPolicy(queue=queue, **terms)
+        declared = None if policy is None else given_fields(policy)
 
         def register(handler: H) -> H:
-            self._handlers.append((policy, handler))
+            self._handlers.append(queue_handler(handler, handler_policy, declared))
+            return handler
+
+        return register
+
+    def batch_handler(
+        self,
+        queue: str,
+        *,
+        size: int = BATCH_SIZE,
+        wait_ms: int = BATCH_WAIT_MS,
+        policy: QueuePolicy | Mapping[str, object] | None = None,
+        **terms: Unpack[HandlerTerms],
+    ) -> Callable[[B], B]:
+        """Register the decorated function, sync or async, as the handler of a queue that gets messages in lists.
+
+        It is called with ``size`` messages, or with fewer ``wait_ms`` after the first came. It returns None, or a list
+        with a result for each message. An exception counts as a failure of each.
+        """
+        handler_policy = HandlerPolicy(**{"queue": queue, "concurrency": 2 * size} | terms)  # type: ignore[arg-type] # names of its fields
+        declared = None if policy is None else given_fields(policy)
+
+        def register(handler: B) -> B:
+            handles = batch_handler(handler, handler_policy, size=size, wait_ms=wait_ms, declared=declared)
+            self._handlers.append(handles)
             return handler
 
         return register
@@ -143,7 +183,7 @@ class Worker(Callbacks):
 
         It gets the message and the function to await with it. The first one registered is the outermost.
         """
-        self._middleware.append(layer)
+        self.layers.append(layer)
         return layer
 
     def use_server(self, server: str, *, api_key: str | None = None, tls: ssl.SSLContext | None = None) -> None:
@@ -152,9 +192,14 @@ class Worker(Callbacks):
             self._server, self._api_key, self._tls = server, self._api_key or api_key, self._tls or tls
 
     @property
+    def handlers(self) -> Sequence[QueueHandler]:
+        """What handles each queue."""
+        return self._handlers
+
+    @property
     def queues(self) -> list[str]:
         """The queues that have a handler."""
-        return [policy.queue for policy, _ in self._handlers]
+        return [handler.policy.queue for handler in self.handlers]
 
     @property
     def counters(self) -> Counters:
@@ -170,11 +215,12 @@ class Worker(Callbacks):
             InvalidArgument: no handler is registered.
             Unauthenticated, Forbidden: the server refuses the API key.
         """
-        if not self._handlers:
+        if not self.handlers:
             raise InvalidArgument("The worker has no handler; register one with @app.handler(QUEUE).")
         self._stopping = self._stopping or asyncio.Event()
         given = client or (self._server if isinstance(self._server, AsyncClient) else None)
         mine = given or self._own_client()
+        self._where = "of the given client" if given is not None else self._address()
         try:
             if given is None and not await self._connect(mine):
                 return
@@ -184,12 +230,14 @@ class Worker(Callbacks):
             if given is None:
                 await mine.close()
 
-    def stop(self) -> None:
-        """Start no more handlers; ``run`` returns when the running ones are done."""
+    def stop(self, *, is_hurried: bool = False) -> None:
+        """Start no more handlers; ``run`` returns when the running ones are done, or if hurried without them."""
         if self._stopping is not None:
             self._stopping.set()
             for consumer in self._consumers:
                 consumer.stop()
+                if is_hurried:
+                    consumer.hurry()
 
     def run_forever(self, client: AsyncClient | None = None) -> None:
         """Run in a new event loop until SIGTERM or SIGINT, then drain. A second signal ends the grace period."""
@@ -221,26 +269,34 @@ class Worker(Callbacks):
     # ------------------------------------------------------------------------------------------------------- internals
 
     def _on_signal(self) -> None:
+        counters = self.counters
+        _log.info("Stopping: %d handlers are running, and have up to %g s.", counters.in_flight, self.grace_s)
         if self._stopping is not None and self._stopping.is_set():
             for consumer in self._consumers:
                 consumer.hurry()
         self.stop()
 
+    def _address(self) -> str:
+        """Return the address of the server."""
+        given = self._server if isinstance(self._server, str) else None
+        return given or os.environ.get("FAIRLANE_SERVER") or DEFAULT_SERVER
+
     def _own_client(self) -> AsyncClient:
-        assert not isinstance(self._server, AsyncClient)  # noqa: S101 - run() uses such a client itself
-        server = self._server or os.environ.get("FAIRLANE_SERVER") or DEFAULT_SERVER
-        return AsyncClient(server, api_key=self._api_key or os.environ.get("FAIRLANE_API_KEY"), tls=self._tls)
+        return AsyncClient(self._address(), api_key=self._api_key or os.environ.get("FAIRLANE_API_KEY"), tls=self._tls)
 
     async def _connect(self, client: AsyncClient) -> bool:
         """Connect, with retries; return False if the worker was stopped before."""
         assert self._stopping is not None  # noqa: S101 - set by run
+        told = ""
         for wait_s in self.restarts.waits_s():
             try:
                 await client.connect()
             except FATAL:
                 raise
             except FairlaneError as error:
-                _log.warning("Cannot connect: %s Retrying in %.2f s.", error, wait_s, extra={"code": error.code})
+                if error.cause != told:  # once, and not every two seconds
+                    _log.warning("%s Retrying until it works.", error.cause, extra={"code": error.code})
+                    told = error.cause
                 await self._call_on_error(error, None)
             else:
                 return True
@@ -254,17 +310,21 @@ class Worker(Callbacks):
         return True
 
     async def _work(self, client: AsyncClient, stopping: asyncio.Event) -> None:
+        handlers = self.handlers
+        _log.info("Fairlane worker %s, process %d, server %s.", __version__, os.getpid(), self._where)
         self._consumers = [
             Consumer(
                 client,
                 handler,
-                policy,
-                middleware=self._middleware,
+                middleware=self.layers,
                 restarts=self.restarts,
                 on_error=self._call_on_error,
             )
-            for policy, handler in self._handlers
+            for handler in handlers
         ]
+        for handler in handlers:
+            name, policy = handler.name, handler.policy
+            _log.info("Queue %s: %s, concurrency %d.", policy.queue, name, policy.concurrency)
         await self._call_on_start()
         try:
             await _all_of(self._consumers, stopping, self.grace_s)

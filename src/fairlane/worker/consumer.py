@@ -11,11 +11,10 @@ The parts of a consumer:
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, cast
+from typing import Final
 
 from fairlane.client.aio import AsyncClient
 from fairlane.client.retries import LEASES_STAY
@@ -30,17 +29,22 @@ from fairlane.errors import (
 )
 from fairlane.model.message import Delivery
 from fairlane.wire.frames import Consume
+from fairlane.worker.declarations import ensure_declared
+from fairlane.worker.handlers import QueueHandler
 from fairlane.worker.lease_keeper import LeaseKeeper
-from fairlane.worker.message import ThreadMessage, WorkMessage
-from fairlane.worker.policy import Answer, AsyncHandle, Handler, HandlerPolicy, Middleware, Restarts, default_owner
+from fairlane.worker.message import WorkMessage
+from fairlane.worker.policy import Answer, AsyncHandle, Middleware, Restarts, default_owner
 from fairlane.worker.results import Counters, Defer
-from fairlane.worker.runners import OnError, Runners, ThreadHandle
+from fairlane.worker.runners import OnError, Runners
 from fairlane.worker.settlement import Settler
+from fairlane.worker.threads import HandlerThreads
 from fairlane.worker.tracing import traced
 
 FATAL: Final = (Unauthenticated, Forbidden)
 """Errors after which a retry is pointless."""
 _CLOSE_TIMEOUT_S: Final = 5.0
+_REMIND_S: Final = 30.0
+"""How often the same failure is logged while it lasts."""
 _log = logging.getLogger("fairlane.worker")
 
 
@@ -50,35 +54,41 @@ class Consumer:
     def __init__(
         self,
         client: AsyncClient,
-        handler: Handler,
-        policy: HandlerPolicy,
+        handler: QueueHandler,
         *,
         middleware: Sequence[Middleware],
         restarts: Restarts,
         on_error: OnError,
     ) -> None:
         self._client = client
-        self._policy = policy
-        self._owner = policy.owner or default_owner(handler)
+        self._policy = policy = handler.policy
+        self._owner = policy.owner or default_owner(handler.name)
+        self._handler = handler
+        self._is_declared = False
         self._restarts = restarts
         self._on_error = on_error
         self.counters = Counters()
-        is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
-        self._thread = None if is_async else ThreadHandle(handler, policy)  # type: ignore[arg-type] # not async, so it returns an answer
-        self._kind = WorkMessage if self._thread is None else ThreadMessage
+        self._kind_of = handler.kind_of
+        self._threads = HandlerThreads(policy, self._settle_interrupted)
         keeper = LeaseKeeper(
             client,
             policy.queue,
             visibility_ms=policy.visibility_ms,
             on_lost=self._lost_waiting,
+            on_cancelled=self._cancelled_waiting,
             on_checked=self._checked,
         )
         self._keeper = keeper
         self._settler = Settler(client, policy.queue, self.counters, keeper.forget)
-        handle = traced(_wrapped(self._thread or cast("AsyncHandle", handler), middleware))
-        self._runners = Runners(handle, policy, settler=self._settler, counters=self.counters, on_error=on_error)
-        if self._thread is not None:
-            self._thread.on_interrupted = self._settle_interrupted
+        handle = traced(wrapped(handler.handle(self._threads), middleware))
+        self._runners = Runners(
+            handle,
+            policy,
+            policy_of=handler.policy_of,
+            settler=self._settler,
+            counters=self.counters,
+            on_error=on_error,
+        )
         self._loop = asyncio.get_running_loop()
         self._channel: Channel | None = None
         self._is_moved = False
@@ -86,6 +96,7 @@ class Consumer:
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
         self._waits_s = restarts.waits_s()
+        self._told, self._remind_s = "", 0.0
 
     def stop(self) -> None:
         """Start no more handlers."""
@@ -115,8 +126,7 @@ class Consumer:
                 await _cancelled(task)
             self._settler.cancel()
             await self._runners.close()
-            if self._thread is not None:
-                self._thread.close()
+            self._threads.close()
         if not consuming.cancelled() and (error := consuming.exception()) is not None:
             raise error
 
@@ -124,8 +134,8 @@ class Consumer:
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         """Accept leased messages; see ``Sink``."""
-        kind, client, now_s, due_s = self._kind, self._client, self._loop.time(), self._keeper.due_s()
-        messages = [kind(delivery, client, now_s=now_s, due_s=due_s) for delivery in deliveries]
+        kind_of, client, now_s, due_s = self._kind_of, self._client, self._loop.time(), self._keeper.due_s()
+        messages = [kind_of(delivery)(delivery, client, now_s=now_s, due_s=due_s) for delivery in deliveries]
         self._keeper.add(messages)
         self._runners.offer(messages)
         self._waits_s = self._restarts.waits_s()
@@ -138,6 +148,10 @@ class Consumer:
         if not self._ended.done():
             self._ended.set_result(error)
 
+    def cancelled(self, ids: Sequence[str]) -> None:
+        """Stop the handlers of messages that were cancelled, and drop those without one; see ``Sink``."""
+        self._keeper.cancelled(ids)
+
     def withdraw(self, matches: Callable[[str], bool]) -> list[Delivery]:
         """Remove these messages before a handler sees them, and check the leases of the running ones; see ``Sink``."""
         withdrawn = self._runners.take_unseen(matches)
@@ -148,6 +162,9 @@ class Consumer:
 
     def _lost_waiting(self, message: WorkMessage) -> None:
         self._settler.lose(message)  # the runners skip it
+
+    def _cancelled_waiting(self, message: WorkMessage) -> None:
+        self._settler.drop_cancelled(message)  # the runners skip it
 
     def _checked(self) -> None:
         if not self._stopping.is_set():
@@ -176,6 +193,9 @@ class Consumer:
 
     async def _session(self) -> FairlaneError:
         """Consume from one channel until it ends, and return the reason."""
+        if not self._is_declared:  # a queue that an operator deletes later stays deleted while the worker runs
+            await ensure_declared(self._client, self._handler)
+            self._is_declared = True
         self._ended = self._loop.create_future()
         request = Consume(
             queue=self._policy.queue,
@@ -186,6 +206,7 @@ class Consumer:
             handlers=self._policy.concurrency,
         )
         self._channel = await self._client.transport.open(request, self)
+        self._told = ""
         _log.info("Consuming queue %s.", self._policy.queue, extra={"queue": self._policy.queue})
         error = await self._ended
         if isinstance(error, Closed):
@@ -227,7 +248,10 @@ class Consumer:
             raise error
         queue = self._policy.queue
         fields = {"queue": queue, "code": error.code}
-        _log.warning("Consuming queue %s ended: %s Restarting in %.2f s.", queue, error, wait_s, extra=fields)
+        # A server or queue that stays away is tried every two seconds, which need not all be in the log.
+        if str(error) != self._told or self._loop.time() >= self._remind_s:
+            _log.warning("Cannot consume queue %s: %s Retrying.", queue, error, extra=fields)
+            self._told, self._remind_s = str(error), self._loop.time() + _REMIND_S
         await self._on_error(error, None)
         await asyncio.sleep(wait_s)
 
@@ -238,16 +262,15 @@ class Consumer:
         await asyncio.wait([idle, hurried], timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
         await _cancelled(idle)
         await _cancelled(hurried)
-        self._runners.interrupt(is_final=self._thread is not None)  # threads cannot be cancelled
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                if self._thread is None:
-                    await self._runners.idle()
+                await self._runners.interrupt()
                 await self._settler.drained()
                 await self._stop_channel()
 
 
-def _wrapped(handle: AsyncHandle, middleware: Sequence[Middleware]) -> AsyncHandle:
+def wrapped(handle: AsyncHandle, middleware: Sequence[Middleware]) -> AsyncHandle:
+    """Return a handler inside layers of middleware, the first of them outermost."""
     for layer in reversed(middleware):
         handle = _layered(layer, handle)
     return handle

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from fairlane.client.aio import AsyncClient
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, MessageCancelled
 from fairlane.model.partitions import partition_of_id
 from fairlane.worker.message import RUNNING, WAITING, WorkMessage
 from fairlane.worker.settlement import GONE
@@ -20,7 +20,8 @@ class LeaseKeeper:
     """The messages that a consumer holds, by fencing token, and the task that extends their leases.
 
     When it is unsure which messages are still leased, after a lost connection, ``doubt`` checks at once; ``on_checked``
-    is called when that is known. ``on_lost`` is called for each message that was lost before its handler started.
+    is called when that is known. ``on_lost`` or ``on_cancelled`` is called for each message that was lost or cancelled
+    before its handler started.
     """
 
     def __init__(
@@ -30,15 +31,18 @@ class LeaseKeeper:
         *,
         visibility_ms: int,
         on_lost: Callable[[WorkMessage], None],
+        on_cancelled: Callable[[WorkMessage], None],
         on_checked: Callable[[], None],
     ) -> None:
         self._client = client
         self._queue = queue
         self._visibility_ms = visibility_ms
         self._on_lost = on_lost
+        self._on_cancelled = on_cancelled
         self._on_checked = on_checked
         self._loop = asyncio.get_running_loop()
         self._is_doubtful = asyncio.Event()
+        self._is_needed = asyncio.Event()
         self.held: dict[int, WorkMessage] = {}
 
     def due_s(self) -> float:
@@ -48,6 +52,7 @@ class LeaseKeeper:
     def add(self, messages: Iterable[WorkMessage]) -> None:
         """Extend the leases of these messages from now on."""
         self.held.update((message.token, message) for message in messages)
+        self._is_needed.set()
 
     def forget(self, message: WorkMessage) -> None:
         """Stop extending the lease of a message."""
@@ -56,11 +61,15 @@ class LeaseKeeper:
     def doubt(self) -> None:
         """Check at once which leases are still valid; ``on_checked`` is called when that is known."""
         self._is_doubtful.set()
+        self._is_needed.set()
 
     async def run(self) -> None:
-        """Extend all leases after each third of the visibility timeout."""
+        """Extend all leases after each third of the visibility timeout, while there are any."""
         pause_s = self._visibility_ms / 1000 / _EXTENSIONS
         while True:
+            if not self.held and not self._is_doubtful.is_set():
+                self._is_needed.clear()
+                await self._is_needed.wait()
             try:
                 async with asyncio.timeout(pause_s):
                     await self._is_doubtful.wait()
@@ -106,6 +115,8 @@ class LeaseKeeper:
             if not isinstance(end, FairlaneError):
                 message.expires_ms = end
                 message.due_s = due_s
+            elif isinstance(end, MessageCancelled):
+                self.cancel([message])
             elif isinstance(end, GONE):
                 self._lose(message)
 
@@ -113,6 +124,19 @@ class LeaseKeeper:
         now = self._loop.time()
         for message in [message for message in self.held.values() if message.due_s <= now]:
             self._lose(message)
+
+    def cancelled(self, ids: Sequence[str]) -> None:
+        """Stop the handlers of messages that were cancelled."""
+        known = frozenset(ids)
+        self.cancel([message for message in self.held.values() if message.id in known])
+
+    def cancel(self, messages: Iterable[WorkMessage]) -> None:
+        """Stop the handlers of these messages, and drop those that have none yet."""
+        for message in messages:
+            if message.phase == WAITING:
+                self._on_cancelled(message)
+            elif message.phase == RUNNING:
+                message.interrupt("cancelled")
 
     def _lose(self, message: WorkMessage) -> None:
         if message.phase == WAITING:

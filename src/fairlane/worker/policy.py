@@ -82,12 +82,12 @@ class HandlerPolicy:
 _named: Counter[str] = Counter()
 
 
-def default_owner(handler: object) -> str:
+def default_owner(handler: str) -> str:
     """Return a new name for a consumer of this process: ``host:process:handler``, from the second one on with a number.
 
     So operators see which worker holds a message, and the journal tells consumers apart.
     """
-    name = getattr(handler, "__name__", type(handler).__name__)[:_NAME_LENGTH]
+    name = handler[:_NAME_LENGTH]
     _named[name] += 1
     number = f"-{_named[name]}" if _named[name] > 1 else ""
     return f"{socket.gethostname()[:_NAME_LENGTH]}:{os.getpid()}:{name}{number}"
@@ -106,10 +106,10 @@ class Restarts:
         failures_max: after how many failures in a row the consumer gives up; None for never.
     """
 
-    immediate: int = 3
+    immediate: int = 1
     first_s: float = 0.25
     factor: float = 2.0
-    longest_s: float = 300.0
+    longest_s: float = 2.0
     jitter: float = 0.25
     failures_max: int | None = None
 

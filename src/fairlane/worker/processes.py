@@ -16,6 +16,8 @@ FATAL_CODE: Final = 77
 _REFUSED: Final = 1
 _STEADY_S: Final = 30.0
 """After this time a child counts as healthy, and earlier crashes no longer delay its restart."""
+_CRASHES_LONGEST_S: Final = 300.0
+"""The longest delay before a child that keeps crashing is restarted."""
 _log = logging.getLogger("fairlane.worker")
 
 
@@ -33,7 +35,7 @@ class Processes:
         self._command = command
         self._count = count
         self._environment = environment
-        self._restarts = restarts or Restarts(immediate=1)
+        self._restarts = restarts or Restarts(immediate=1, longest_s=_CRASHES_LONGEST_S)
         self._alive: set[asyncio.subprocess.Process] = set()
         self._stopping = asyncio.Event()
 

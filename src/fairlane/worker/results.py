@@ -11,9 +11,15 @@ from fairlane.model.message import NewMessage
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Acknowledge the message; a handler that returns None does the same. ``cost`` is its actual cost, if known."""
+    """Acknowledge the message; a handler that returns None does the same.
+
+    Attributes:
+        cost: its actual cost, if known.
+        result: its result, which is kept for the message's ``result_ttl_ms``.
+    """
 
     cost: int | None = None
+    result: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +46,7 @@ class ForwardTo:
 
     messages: Mapping[str, Sequence[NewMessage]]
     cost: int | None = None
+    result: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,17 @@ EXPIRED = Expired()
 KINDS = (Acknowledge, Retry, DeadLetter, ForwardTo, Defer)
 
 
+def result_of(answer: object) -> HandlerResult:
+    """Return the result that a handler's answer stands for; None acknowledges. Raises TypeError for other values."""
+    if answer is None:
+        return ACK
+    if isinstance(answer, KINDS):
+        return answer
+    raise TypeError(
+        f"A handler must return None, Acknowledge, Retry, DeadLetter, ForwardTo or Defer, got {type(answer)}."
+    )
+
+
 @dataclass(slots=True)
 class Counters:
     """Counts of messages.
@@ -72,6 +90,7 @@ class Counters:
         deferred: messages returned without a failure.
         expired: messages returned after their deadline, such as before their handler started; none of them waits again.
         lost: messages whose lease ended before they were settled; they are delivered again.
+        cancelled: messages that a caller cancelled while the worker had them.
         in_flight: messages whose handler is running now.
     """
 
@@ -83,6 +102,7 @@ class Counters:
     lost: int = 0
     in_flight: int = 0
     expired: int = 0
+    cancelled: int = 0
 
     def __add__(self, other: Self) -> Counters:
         return Counters(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))

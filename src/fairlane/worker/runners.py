@@ -8,21 +8,18 @@ the next message.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
-from fairlane.worker.message import RUNNING, SETTLING, WAITING, WorkMessage
-from fairlane.worker.policy import Answer, AsyncHandle, HandlerPolicy
-from fairlane.worker.results import ACK, EXPIRED, KINDS, Counters, Defer, HandlerResult
+from fairlane.worker.message import RUNNING, SETTLING, WAITING, ThreadMessage, WorkMessage
+from fairlane.worker.policy import AsyncHandle, HandlerPolicy
+from fairlane.worker.results import EXPIRED, Counters, Defer, HandlerResult, result_of
 from fairlane.worker.settlement import Settler
 
 _MESSAGES_PER_STEP = 64
 """After this many messages a runner yields to the event loop, in case no handler awaits anything."""
-THREAD_PREFIX = "fairlane-handler-"
 OnError: TypeAlias = Callable[[BaseException, WorkMessage | None], Awaitable[None]]
 _log = logging.getLogger("fairlane.worker")
 
@@ -35,10 +32,18 @@ class Runners:
     """The backlog of a consumer, and the runners that process it."""
 
     def __init__(
-        self, handle: AsyncHandle, policy: HandlerPolicy, *, settler: Settler, counters: Counters, on_error: OnError
+        self,
+        handle: AsyncHandle,
+        policy: HandlerPolicy,
+        *,
+        policy_of: Callable[[WorkMessage], HandlerPolicy],
+        settler: Settler,
+        counters: Counters,
+        on_error: OnError,
     ) -> None:
         self._handle = handle
         self._policy = policy
+        self._policy_of = policy_of
         self._settler = settler
         self._counters = counters
         self._on_error = on_error
@@ -75,12 +80,20 @@ class Runners:
         self.backlog.extend(rest)
         return unseen
 
-    def interrupt(self, *, is_final: bool) -> None:
-        """Interrupt all running handlers; if final, defer their messages without waiting for them."""
+    async def interrupt(self) -> None:
+        """Interrupt all running handlers, and wait for those that can be cancelled.
+
+        Threads cannot: their messages are deferred without waiting for them.
+        """
+        cancelled: set[asyncio.Task[None]] = set()
         for message in list(self._running):
             message.interrupt("stop")
-            if is_final:
+            if isinstance(message, ThreadMessage):
                 self._settler.settle(message, Defer())
+            elif message.runner is not None:
+                cancelled.add(message.runner)
+        if cancelled:
+            await asyncio.wait(cancelled)
 
     async def idle(self) -> None:
         """Wait until no handler is running."""
@@ -140,9 +153,9 @@ class Runners:
 
     async def _outcome(self, message: WorkMessage, task: asyncio.Task[None]) -> HandlerResult | None:
         """Run the handler and return the result for its message; None if the message is already settled or lost."""
-        timer = None
-        if self._policy.timeout_s is not None:
-            timer = self._loop.call_later(self._policy.timeout_s, message.interrupt, "timeout")
+        timer, timeout_s = None, self._policy_of(message).timeout_s
+        if timeout_s is not None:
+            timer = self._loop.call_later(timeout_s, message.interrupt, "timeout")
         try:
             answer = await self._handle(message)
         except asyncio.CancelledError as error:
@@ -165,14 +178,10 @@ class Runners:
         return await self.interrupted(message)
 
     async def _answered(self, message: WorkMessage, answer: object) -> HandlerResult:
-        if answer is None:
-            return ACK
-        if isinstance(answer, KINDS):
-            return answer
-        wrong = TypeError(
-            f"A handler must return None, Acknowledge, Retry, DeadLetter, ForwardTo or Defer, got {type(answer)}."
-        )
-        return await self._failed(message, wrong)
+        try:
+            return result_of(answer)
+        except TypeError as wrong:
+            return await self._failed(message, wrong)
 
     async def interrupted(self, message: WorkMessage) -> HandlerResult | None:
         """Return the result for a message whose handler was interrupted; None if it is already settled or lost."""
@@ -181,13 +190,17 @@ class Runners:
         if message.interruption == "lost":
             self._settler.lose(message)
             return None
+        if message.interruption == "cancelled":
+            self._settler.drop_cancelled(message)
+            return None
         if message.interruption == "stop":
             return Defer()
-        return await self._failed(message, TimeoutError(f"The handler took longer than {self._policy.timeout_s} s."))
+        timeout_s = self._policy_of(message).timeout_s
+        return await self._failed(message, TimeoutError(f"The handler took longer than {timeout_s} s."))
 
     async def _failed(self, message: WorkMessage, error: BaseException) -> HandlerResult:
         self._counters.failed += 1
-        result = self._policy.verdict(error, message)
+        result = self._policy_of(message).verdict(error, message)
         fields = {
             "queue": message.queue,
             "message_id": message.id,
@@ -198,39 +211,3 @@ class Runners:
         _log.warning("Handler failed: %s: %s", type(error).__name__, error, extra=fields, exc_info=error)
         await self._on_error(error, message)
         return result
-
-
-class ThreadHandle:
-    """Runs a sync handler in a thread. The thread runs to its end, even if its result is no longer needed."""
-
-    def __init__(self, handler: Callable[[WorkMessage], Answer], policy: HandlerPolicy) -> None:
-        self._handler = handler
-        self._pool = ThreadPoolExecutor(policy.concurrency, thread_name_prefix=f"{THREAD_PREFIX}{policy.queue}")
-        self.on_interrupted: Callable[[WorkMessage], Awaitable[None]] | None = None
-
-    async def __call__(self, message: WorkMessage) -> Answer:
-        """Run the handler. An interrupt settles its message at once, but the handler keeps its slot until it ends."""
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._pool, contextvars.copy_context().run, self._safe, message)
-        try:
-            answer, error = await asyncio.shield(future)
-        except asyncio.CancelledError:
-            if message.interruption is None:
-                raise
-            if self.on_interrupted is not None:
-                await self.on_interrupted(message)
-            await asyncio.wait([future])
-            raise
-        if error is not None:
-            raise error
-        return answer
-
-    def _safe(self, message: WorkMessage) -> tuple[Answer, BaseException | None]:
-        try:
-            return self._handler(message), None
-        except BaseException as error:  # noqa: BLE001 - __call__ raises it again
-            return None, error
-
-    def close(self) -> None:
-        """Start no more threads. Running ones continue to their end."""
-        self._pool.shutdown(wait=False, cancel_futures=True)

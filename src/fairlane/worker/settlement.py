@@ -13,12 +13,22 @@ from typing import Any, Final, TypeAlias
 
 from fairlane.client.aio import AsyncClient
 from fairlane.client.retries import is_passing
-from fairlane.errors import Closed, FairlaneError, LeaseMismatch, MessageNotFound, QueueNotFound
+from fairlane.errors import Closed, FairlaneError, LeaseMismatch, MessageCancelled, MessageNotFound, QueueNotFound
 from fairlane.model.limits import ERROR_LENGTH_MAX
 from fairlane.model.message import Became
 from fairlane.verbs.leases import NackIntent
 from fairlane.worker.message import SETTLING, WorkMessage
-from fairlane.worker.results import Acknowledge, Counters, DeadLetter, Defer, Expired, ForwardTo, HandlerResult, Retry
+from fairlane.worker.results import (
+    ACK,
+    Acknowledge,
+    Counters,
+    DeadLetter,
+    Defer,
+    Expired,
+    ForwardTo,
+    HandlerResult,
+    Retry,
+)
 
 Settled: TypeAlias = Became | FairlaneError | None
 """The answer for one message: what became of it, an error, or None if it is acknowledged."""
@@ -49,7 +59,7 @@ class Settler:
         self._forget = forget
         self._loop = asyncio.get_running_loop()
         self._acks: list[WorkMessage] = []
-        self._costs: dict[int, int] = {}
+        self._given: dict[int, Acknowledge] = {}
         self._back: dict[NackResult, list[WorkMessage]] = {}
         self._is_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -64,8 +74,8 @@ class Settler:
             return
         if isinstance(result, Acknowledge):
             self._acks.append(message)
-            if result.cost is not None:
-                self._costs[message.token] = result.cost
+            if result is not ACK:
+                self._given[message.token] = result
         else:
             self._back.setdefault(result, []).append(message)
         if not self._is_scheduled:
@@ -75,11 +85,20 @@ class Settler:
     def lose(self, message: WorkMessage) -> None:
         """Drop a message whose lease is lost."""
         message.phase = SETTLING
-        self._costs.pop(message.token, None)
+        self._given.pop(message.token, None)
         self._counters.lost += 1
         self._forget(message)
         fields = {"queue": self._queue, "message_id": message.id, "correlation_id": message.correlation_id}
         _log.warning("Lost the lease of a message; it is delivered again.", extra=fields)
+
+    def drop_cancelled(self, message: WorkMessage) -> None:
+        """Drop a message that was cancelled."""
+        message.phase = SETTLING
+        self._given.pop(message.token, None)
+        self._counters.cancelled += 1
+        self._forget(message)
+        fields = {"queue": self._queue, "message_id": message.id, "correlation_id": message.correlation_id}
+        _log.info("A message was cancelled.", extra=fields)
 
     async def drained(self) -> None:
         """Wait until the broker has answered all results."""
@@ -110,8 +129,11 @@ class Settler:
         task.add_done_callback(self._tasks.discard)
 
     async def _ack(self, messages: Sequence[WorkMessage]) -> Sequence[FairlaneError | None]:
-        costs = [self._costs.get(message.token) for message in messages] if self._costs else None
-        return await self._client.ack_many(self._queue, messages, costs=costs)
+        if not self._given:
+            return await self._client.ack_many(self._queue, messages)
+        given = [self._given.get(message.token, ACK) for message in messages]
+        costs, results = [each.cost for each in given], [each.result for each in given]
+        return await self._client.ack_many(self._queue, messages, costs=costs, results=results)
 
     def _nack(self, result: NackResult) -> Ask:
         intent, _ = _INTENTS[type(result)]
@@ -125,7 +147,7 @@ class Settler:
 
     async def _forward(self, message: WorkMessage, result: ForwardTo) -> None:
         async def ask(messages: Sequence[WorkMessage]) -> Sequence[Settled]:
-            await self._client.ack(messages[0], cost=result.cost, forward=result.messages)
+            await self._client.ack(messages[0], cost=result.cost, result=result.result, forward=result.messages)
             return [None]
 
         await self._send([message], ask, "handled", on_refused=self._not_forwarded)
@@ -173,18 +195,21 @@ class Settler:
 
     def _done(self, message: WorkMessage, counter: str) -> None:
         message.is_settled = True
-        self._costs.pop(message.token, None)
+        self._given.pop(message.token, None)
         self._forget(message)
         setattr(self._counters, counter, getattr(self._counters, counter) + 1)
 
     def _refused(self, message: WorkMessage, error: FairlaneError) -> None:
+        if isinstance(error, MessageCancelled):
+            self.drop_cancelled(message)
+            return
         if not isinstance(error, GONE):
             _log.error("Cannot settle a message: %s", error, extra={"code": error.code, "queue": self._queue})
         self.lose(message)
 
     def _not_forwarded(self, message: WorkMessage, error: FairlaneError) -> None:
-        if isinstance(error, LeaseMismatch | MessageNotFound | Closed):
-            self.lose(message)
+        if isinstance(error, LeaseMismatch | MessageNotFound | MessageCancelled | Closed):
+            self._refused(message, error)
             return
         self._counters.failed += 1  # neither acknowledged nor enqueued, so treat it like a failed handler
         back = Retry(error=f"{type(error).__name__}: {error}")

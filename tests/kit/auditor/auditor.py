@@ -11,25 +11,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fairlane.broker.engine.recovery import recover
-from fairlane.core.ledger import Ledger, Limits, Message, Queue
+from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import (
     FairlaneError,
     LeaseMismatch,
+    MessageCancelled,
     MessageNotFound,
+    NotPending,
+    OutOfOrder,
     QueueNotFound,
     StateMismatch,
 )
+from fairlane.model.broker_limits import Limits
 from fairlane.model.ids import number_text
 from fairlane.model.message import NEVER_MS, PRIORITY_NAMES, Delivery, NewMessage
 from tests.kit.auditor.books import Books, Entry, ProducerNumber, QueueBook, Sent, path_of, violated
 from tests.kit.auditor.claims import check_present, picture_of_consumer
+from tests.kit.auditor.finished import check_finished, check_swept, told_status
 from tests.kit.auditor.journal import JournalAuditor, picture_of_entry
+from tests.kit.auditor.redrives import check_redrives
 from tests.kit.auditor.rules import Rules
+from tests.kit.auditor.schedules import check_settled, pictures_of_schedules
 from tests.kit.auditor.sinks import check_heard, pictures_of_sinks
+from tests.kit.auditor.uploads import check_silent, check_uploads
 from tests.kit.ids import numbered
 from tests.kit.simulation.store import SimulatedDisk
 
 Outcome = object
+GONE = (LeaseMismatch, MessageNotFound, MessageCancelled, QueueNotFound)
+"""Refusals that say that a lease has ended."""
 
 
 class Auditor:
@@ -91,7 +101,7 @@ class Auditor:
             *(message.payload, dict(message.headers), entry.path, entry.attempts, entry.expires_ms, entry.enqueued_ms),
             *(message.correlation_id or delivery.id, entry.cost, PRIORITY_NAMES[entry.priority], entry.failures),
             *(state if with_state else None, None if entry.state is None else number_text(entry.state)),
-            *(entry.dead_reason, entry.deadline_ms),
+            *(entry.dead_reason, entry.deadline_ms, entry.order_key),
         )
         got = (
             *(delivery.payload, delivery.headers, path_of(delivery.fairness_key), delivery.attempt),
@@ -99,6 +109,7 @@ class Auditor:
             *(delivery.failures, delivery.state, delivery.state_etag),
             None if delivery.dead is None else delivery.dead.reason,
             delivery.deadline_ms,
+            delivery.order_key,
         )
         if got != expected:
             violated(f"delivered {got}, expected {expected}")
@@ -133,8 +144,35 @@ class Auditor:
                 if not note.ended.startswith(how) or delivery.token in self._accepted:
                     violated(f"{how} of {delivery.id} under lease {delivery.token} was accepted; it is {note}")
                 self._accepted.add(delivery.token)
-            elif isinstance(result, (LeaseMismatch, MessageNotFound, QueueNotFound)) and self.holds(delivery, now_ms):
+            elif isinstance(result, GONE) and self.holds(delivery, now_ms):
                 violated(f"{how} of {delivery.id} under lease {delivery.token} was refused: {result!r}")
+            elif isinstance(result, OutOfOrder) and how != ("acked",):
+                violated(f"{how} of {delivery.id} was refused as out of order: {result!r}")
+            self._told_cancelled_lease(delivery, result, now_ms)
+
+    def _told_cancelled_lease(self, delivery: Delivery, result: object, now_ms: int) -> None:
+        """Check that the holder of a cancelled message is told so, and the holder of no other."""
+        note = self.books.finished.get(numbered(delivery.id))
+        # Not in this commit: the request may have been decided a moment before.
+        is_cancelled = note is not None and note.ending == "cancelled" and note.at < self.books.commit_first
+        if isinstance(result, MessageCancelled) and self.books.fates.get(numbered(delivery.id)) != "removed:cancelled":
+            violated(f"{delivery.id} was said to be cancelled; it is {self.books.fates.get(numbered(delivery.id))}")
+        if isinstance(result, MessageNotFound) and is_cancelled and note is not None and note.until_ms > now_ms:
+            violated(f"{delivery.id} was cancelled, and its holder was told: {result!r}")
+
+    def told_acked(
+        self, deliveries: Sequence[Delivery], results: Sequence[bytes | None] | None, outcome: Outcome
+    ) -> None:
+        """Check that an acknowledgement that was accepted has kept the result that was sent with it."""
+        for at, delivery in enumerate(deliveries if isinstance(outcome, list) else ()):
+            note = self.books.finished.get(numbered(delivery.id))
+            sent = None if results is None else results[at]
+            if isinstance(outcome, list) and outcome[at] is None and note is not None and note.result != sent:
+                violated(f"{delivery.id} was acknowledged with {sent!r}, and {note} is kept")
+
+    def told_result(self, message_id: str, outcome: Outcome, now_ms: int) -> None:
+        """Check what a caller is told of a message."""
+        told_status(self.books, message_id, outcome, now_ms)
 
     def has_hook(self, queue: str) -> bool:
         """Return whether a queue has, or may just have had, a script that decides about failures."""
@@ -151,7 +189,7 @@ class Auditor:
             if isinstance(result, int):
                 if result not in note.extended and not (result == NEVER_MS and note.claim is not None):
                     violated(f"extend of {delivery.id} under lease {delivery.token} was accepted; it is {note}")
-            elif isinstance(result, (LeaseMismatch, MessageNotFound)) and self.holds(delivery, now_ms):
+            elif isinstance(result, GONE) and self.holds(delivery, now_ms):
                 violated(f"extend of {delivery.id} under lease {delivery.token} was refused: {result!r}")
 
     def told_state(
@@ -163,7 +201,7 @@ class Auditor:
             number = numbered(outcome)
             if number not in note.states or self.books.states[number] != state:
                 violated(f"state of {delivery.id} was accepted as {number} under lease {delivery.token}; it is {note}")
-        elif isinstance(outcome, (LeaseMismatch, MessageNotFound)) and self.holds(delivery, now_ms):
+        elif isinstance(outcome, GONE) and self.holds(delivery, now_ms):
             violated(f"state of {delivery.id} under lease {delivery.token} was refused: {outcome!r}")
         elif isinstance(outcome, StateMismatch):
             entry = self.books.entry(delivery.queue, numbered(delivery.id))
@@ -175,15 +213,22 @@ class Auditor:
             ):
                 violated(f"state of {delivery.id} with etag {etag} was refused: {outcome!r}")
 
-    def told_cancelled(self, queue: str, ids: Sequence[str], outcome: Outcome) -> None:
+    def told_cancelled(self, queue: str, ids: Sequence[str], outcome: Outcome, *, only_waiting: bool) -> None:
         """Check the answer to a cancel."""
         for message_id, result in zip(ids, outcome if isinstance(outcome, list) else (), strict=False):
             number = numbered(message_id)
             if result is None and self.books.fates.get(number) != "removed:cancelled":
                 violated(f"cancel of {number} was accepted; it is {self.books.fates.get(number)}")
             entry = self.books.entry(queue, number)
+            is_leased = entry is not None and entry.token and entry.expires_ms != NEVER_MS
+            if isinstance(result, NotPending) and not only_waiting and is_leased and not self._is_recent(entry):
+                violated(f"cancel of {number} was refused as leased; it is {entry}")
             if isinstance(result, MessageNotFound) and entry is not None and entry.line < self.books.commit_first:
                 violated(f"cancel of {number} was refused as unknown; it is {entry}")
+
+    def _is_recent(self, entry: Entry | None) -> bool:
+        """Return whether the lease of a message belongs to the latest commit."""
+        return entry is not None and entry.token >= self.books.commit_first
 
     def told_missing(self, queue: str, outcome: Outcome) -> None:
         """Check that a queue that was not found does not exist."""
@@ -214,8 +259,11 @@ class Auditor:
         for name, book in books.queues.items():
             _check_queue(ledger.queues[name], book, now_ms)
         _check_numbers(ledger, books, now_ms)
+        check_redrives(books, (redrive.image() for redrive in ledger.redrives.values()))
+        check_finished(ledger.finished, books)
         alive = list(books.alive())
-        if (ledger.messages, ledger.size) != (len(alive), sum(entry.size for entry in alive)):
+        check_uploads(ledger, books)
+        if (ledger.messages, ledger.size) != (len(alive), books.size()):
             violated(f"the ledger counts {ledger.messages} messages, {ledger.size} bytes; true is {len(alive)}")
         if {name: (reader.position, reader.at_ms) for name, reader in ledger.readers.items()} != books.readers:
             violated(f"the ledger has readers {ledger.readers}, the books {books.readers}")
@@ -247,6 +295,9 @@ class Auditor:
         """Check that nothing is overdue after a cycle: no expired lease and no passed deadline."""
         check_present(self.books, self.heard, self._opened_ms, now_ms)
         check_heard(self.books, self._opened_ms, now_ms)
+        check_swept(self.books, now_ms)
+        check_silent(self.books, self._opened_ms, now_ms, self.journal.settings.upload_silence_ms)
+        check_settled(self.books, self.journal.settings, now_ms)
         for entry in (entry for book in self.books.queues.values() for entry in book.entries.values()):
             if entry.token and entry.expires_ms <= now_ms:
                 violated(f"at {now_ms} message {entry.number} is leased, until {entry.expires_ms}")
@@ -263,13 +314,20 @@ class Auditor:
 def _check_queue(queue: Queue, book: QueueBook, now_ms: int) -> None:
     """Check that a queue equals its book."""
     name = book.name
-    found = (queue.policy, queue.created_ms, queue.is_paused, set(map(path_of, queue.paused_keys)))
-    if found != (book.policy, book.created_ms, book.is_paused, book.paused):
+    found = (queue.policy, queue.created_ms, queue.refused, queue.is_paused, set(map(path_of, queue.paused_keys)))
+    if found != (book.policy, book.created_ms, book.refused, book.is_paused, book.paused):
         violated(f"queue {name} is {found}, should be {book}")
     _check_messages(queue.messages, book.entries)
+    in_order = (
+        {} if queue.leased_groups is None else {number for group in queue.leased_groups.values() for number in group}
+    )
+    if book.is_strict and in_order != {entry.number for entry in book.entries.values() if entry.token}:
+        violated(f"queue {name} knows the leases of {in_order} in its strict order")
     _check_messages(queue.staged, book.staged)
     if pictures_of_sinks(queue.sinks.values()) != pictures_of_sinks(book.sinks.values()):
         violated(f"queue {name} has sinks {queue.sinks}, should be {book.sinks}")
+    if pictures_of_schedules(queue.schedules.values()) != pictures_of_schedules(book.schedules.values()):
+        violated(f"queue {name} has schedules {queue.schedules}, should be {book.schedules}")
     if queue.staged_size != sum(entry.size for entry in book.staged.values()):
         violated(f"queue {name} counts {queue.staged_size} bytes that are staged")
     leased = sum(1 for entry in book.entries.values() if entry.token)
@@ -337,5 +395,12 @@ def _picture(message: Message) -> tuple[object, ...]:
         *(message.token, message.expires_ms, message.owner, errors, None if after is None else after.origin),
         *(None if after is None else after.dead_reason, 0 if after is None else after.dead_ms),
         *(None if after is None else after.state, message.correlation_id, 0 if after is None else after.expiries),
-        *((0, None, None) if after is None else (after.late_token, after.max_attempts, after.visibility_ms)),
+        *(
+            (0, None, None, 0)
+            if after is None
+            else (after.late_token, after.max_attempts, after.visibility_ms, after.dead_at)
+        ),
+        *(None if after is None else after.result_ttl_ms, message.leased_ms),
+        () if message.pieces is None else tuple(message.pieces.numbers),
+        None if after is None else after.order_key,
     )

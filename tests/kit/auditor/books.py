@@ -11,12 +11,16 @@ import struct
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import msgspec
 
 from fairlane.model.message import NewMessage
 from fairlane.model.policy import QueuePolicy
+from fairlane.model.schedules import ScheduleSpec
+
+if TYPE_CHECKING:
+    from tests.kit.auditor.uploads import UploadBook
 
 Path = tuple[str, ...]
 ERRORS_KEPT = 10
@@ -61,6 +65,8 @@ class Entry:
     cap: int | None
     attempts_max: int | None
     visibility_ms: int | None
+    ttl_ms: int | None
+    order_key: str | None
     line: int
     correlation_id: str | None = None
     attempts: int = 0
@@ -72,10 +78,18 @@ class Entry:
     origin: str | None = None
     dead_reason: str | None = None
     dead_ms: int = 0
+    dead_at: int = 0
     state: int | None = None
     expiries: int = 0
+    leased_ms: int = 0
+    revoked_until_ms: int = 0
+    returned_at: int = 0
+    """The sequence at which it was last returned."""
+    """When the lease would have ended that the latest commit has taken back."""
     late_token: int = 0
     """The token of its last lease, if that was lost and it waits since."""
+    pieces: tuple[int, ...] = ()
+    """The numbers of the pieces of its payload, if that was uploaded."""
     is_fresh: bool = True
     """Whether it has kept its first position since it was enqueued, so that delivery order applies to it."""
 
@@ -133,6 +147,24 @@ class SinkBook:
 
 
 @dataclass(slots=True)
+class ScheduleBook:
+    """A schedule, up to where its ticks are settled."""
+
+    name: str
+    spec: ScheduleSpec
+    revision: int
+    created_ms: int
+    settled_ms: int
+    by: str | None
+    is_paused: bool = False
+    fired: int = 0
+    missed: int = 0
+    last_ms: int | None = None
+    last_number: int | None = None
+    missed_ms: int | None = None
+
+
+@dataclass(slots=True)
 class QueueBook:
     """A queue and its contents."""
 
@@ -142,6 +174,8 @@ class QueueBook:
     made_at: int
     set_at: int = 0
     """The sequence at which its policy was set."""
+    strict_at: int = 0
+    """The sequence at which its order became strict."""
     is_paused: bool = False
     paused: set[Path] = field(default_factory=set)
     entries: dict[int, Entry] = field(default_factory=dict)
@@ -153,6 +187,14 @@ class QueueBook:
     consumers: dict[str, ConsumerBook] = field(default_factory=dict)
     staged: dict[int, Entry] = field(default_factory=dict)
     sinks: dict[str, SinkBook] = field(default_factory=dict)
+    schedules: dict[str, ScheduleBook] = field(default_factory=dict)
+    refused: int = 0
+    """Messages that the journal shows as refused by a limit."""
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether its messages are kept in order."""
+        return self.policy.order == "strict" and not self.is_dlq
 
     @property
     def is_dlq(self) -> bool:
@@ -214,6 +256,19 @@ class LeaseNote:
 
 
 @dataclass(slots=True)
+class FinishedNote:
+    """How a message has ended, until when that is remembered, and its result."""
+
+    ending: str
+    until_ms: int
+    body: int
+    result: bytes | None
+    note: str | None = None
+    at: int = 0
+    """The sequence of its end."""
+
+
+@dataclass(slots=True)
 class Books:
     """Everything that is durable."""
 
@@ -223,8 +278,12 @@ class Books:
     """The position at which a config value was last set."""
     temporary: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     readers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    redrives: dict[int, Any] = field(default_factory=dict)
+    """By number, in ``auditor.redrives``."""
     births: dict[int, Birth] = field(default_factory=dict)
     fates: dict[int, str] = field(default_factory=dict)
+    finished: dict[int, FinishedNote] = field(default_factory=dict)
+    """Messages that are remembered after their end."""
     leases: dict[int, LeaseNote] = field(default_factory=dict)
     claims: dict[tuple[str, str, int], ClaimNote] = field(default_factory=dict)
     """The latest claim of each queue, consumer and number."""
@@ -241,10 +300,24 @@ class Books:
     """The first sequence of the latest commit."""
     removed_at: dict[str, int] = field(default_factory=dict)
     """The sequence at which each queue was last removed."""
+    sink_removed_at: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The sequence at which each sink of a queue was last removed."""
     base: int = 1
     trimmed: int = 1
     at_ms: int = 0
+    uploads: dict[int, UploadBook] = field(default_factory=dict)
+    discarded: list[int] = field(default_factory=list)
+    """The pieces that are to be deleted, in order."""
     counts: Counter[str] = field(default_factory=Counter)
+
+    def size(self) -> int:
+        """Return the payload bytes of all messages and uploads."""
+        uploaded = sum(upload.size for upload in self.uploads.values())
+        return uploaded + sum(entry.size for entry in self.alive())
+
+    def drop_upload(self, number: int) -> None:
+        """Remove an upload, and discard its pieces."""
+        self.discarded += self.uploads.pop(number).numbers()
 
     def entry(self, queue: str, number: int) -> Entry | None:
         """Return a message of a queue, unless it is staged."""
@@ -279,9 +352,12 @@ class Books:
         return False
 
     def wanted_bodies(self) -> set[int]:
-        """Return the numbers of the bodies that messages or states refer to."""
+        """Return the numbers of the bodies that messages, states or uploads refer to, or that are to be deleted."""
         states = {entry.state for entry in self.alive() if entry.state is not None}
-        return states | self.chunks.keys()
+        results = {note.body for note in self.finished.values() if note.body}
+        pieces = {number for entry in self.alive() for number in entry.pieces}
+        uploaded = {number for upload in self.uploads.values() for number in upload.numbers()}
+        return states | results | self.chunks.keys() | pieces | uploaded | set(self.discarded)
 
     # ------------------------------------------------------------------------------------------------ moving entries
 
@@ -289,7 +365,7 @@ class Books:
         """Add a message to its queue."""
         book = self.queues[entry.queue]
         book.entries[entry.number] = entry
-        if entry.cap is not None and not book.is_dlq:
+        if entry.cap is not None and not book.is_dlq and entry.origin is None:
             book.told_caps[entry.path] = entry.cap
         if entry.is_fresh:
             self.lanes.setdefault(entry.lane, {})[entry.number] = entry
@@ -307,6 +383,7 @@ class Books:
         """End a lease."""
         note = self.leases[entry.token]
         note.ended, note.ended_ms = how, at_ms
+        entry.revoked_until_ms = entry.expires_ms if how == "returned:defer" and note.claim is None else 0
         entry.token, entry.expires_ms, entry.owner = 0, 0, None
         self.queues[entry.queue].in_use.subtract(prefixes(entry.path))
 
@@ -318,6 +395,7 @@ class Books:
         book = self.queues[entry.queue]
         del (book.entries if entry.line else book.staged)[entry.number]
         self.fates[entry.number] = fate
+        self.discarded += entry.pieces
         self.chunks[entry.chunk] -= 1
         if not self.chunks[entry.chunk]:
             del self.chunks[entry.chunk]

@@ -12,8 +12,12 @@ from fairlane.ports.store import Commit
 from tests.kit.auditor.books import Books, Entry, QueueBook, Sent, path_of, violated
 from tests.kit.auditor.claims import picture_of_consumer
 from tests.kit.auditor.messages import MessageRecords
+from tests.kit.auditor.order import check_prefixes
+from tests.kit.auditor.redrives import check_redrives
 from tests.kit.auditor.rules import Rules
+from tests.kit.auditor.schedules import pictures_of_schedules
 from tests.kit.auditor.sinks import pictures_of_sinks
+from tests.kit.auditor.uploads import pictures_in_books, pictures_of_uploads
 
 
 class JournalAuditor(MessageRecords):
@@ -31,18 +35,31 @@ class JournalAuditor(MessageRecords):
             r.Dead: self._dead,
             r.Removed: self._removed,
             r.Redriven: self._redriven,
+            r.RedriveStarted: self._redrive_started,
+            r.RedriveEnded: self._redrive_ended,
             r.StateSet: self._state_set,
             r.StateRemoved: self._state_removed,
+            r.ResultsSwept: self._results_swept,
             r.ConsumerSet: self._consumer_set,
             r.ConsumerRemoved: self._consumer_removed,
             r.ClaimsEnded: self._claims_ended,
             r.Published: self._published,
             r.SinkSet: self._sink_set,
             r.SinkRemoved: self._sink_removed,
+            r.UploadBegun: self._upload_begun,
+            r.PieceStored: self._piece_stored,
+            r.UploadDropped: self._upload_dropped,
+            r.PiecesDeleted: self._pieces_deleted,
             r.QueueSet: self._queue_set,
             r.QueueRemoved: self._queue_removed,
             r.QueuePaused: self._queue_paused,
             r.ConfigSet: self._config_set,
+            r.RefusedMessages: self._refused,
+            r.ScheduleSet: self._schedule_set,
+            r.ScheduleRemoved: self._schedule_removed,
+            r.SchedulePaused: self._schedule_paused,
+            r.ScheduleFired: self._schedule_fired,
+            r.ScheduleMissed: self._schedule_missed,
             r.ReaderSet: self._reader_set,
             r.Opened: self._opened,
             r.Skipped: self._skipped,
@@ -64,7 +81,7 @@ class JournalAuditor(MessageRecords):
         if commit.base < books.base or commit.trim > commit.base:
             violated(f"base {books.base} to {commit.base}, trim {commit.trim}")
         books.base, books.commit_first, books.at_ms = commit.base, commit.sequence, page.at_ms
-        self._bodies = dict(commit.bodies)
+        self._bodies, self._dropped = dict(commit.bodies), frozenset(commit.dropped)
         for record in page.records:
             if record.sequence != books.next_sequence:
                 violated(f"record {record} does not follow on {books.next_sequence}")
@@ -73,6 +90,7 @@ class JournalAuditor(MessageRecords):
             self._entering[type(record)](record, page.at_ms)
             books.next_sequence += record.count
         self._check_overstayed()
+        check_prefixes(books)
         if not any(isinstance(record, r.Opened) for record in page.records):  # an opening comes before its first cycle
             self._check_expiries(page.at_ms)
 
@@ -95,13 +113,18 @@ class JournalAuditor(MessageRecords):
         if book is None:
             self._books.queues[record.queue] = QueueBook(record.queue, record.policy, at_ms, record.sequence)
         else:
+            if record.policy.order == "strict" and not book.is_strict:
+                book.strict_at = record.sequence
             book.policy = record.policy
             book.set_at = record.sequence
 
     def _queue_removed(self, record: r.QueueRemoved, at_ms: int) -> None:
         book = self._books.queues[record.queue]
-        for entry in (*book.entries.values(), *book.staged.values()):
+        for entry in (*(book.entries[number] for number in sorted(book.entries)), *book.staged.values()):
             self._books.take_out(entry, "removed:queue", at_ms)
+        self._note_gone(record.queue)
+        for number in [upload.number for upload in self._books.uploads.values() if upload.queue == record.queue]:
+            self._books.drop_upload(number)
         del self._books.queues[record.queue]
         self._books.removed_at[record.queue] = record.sequence
 
@@ -136,6 +159,13 @@ class JournalAuditor(MessageRecords):
         late = {key: until for key, until in self._books.temporary.items() if until[0] <= at_ms}
         if late:
             violated(f"at {at_ms} these config values have expired, and are not restored: {late}")
+
+    def _refused(self, record: r.RefusedMessages, _at_ms: int) -> None:
+        book = self._books.queues[record.queue]
+        rows = list(zip(record.messages, record.costs, strict=True))
+        if len({*record.keys}) != len(rows) or any(messages < 1 or cost < messages for messages, cost in rows):
+            violated(f"refusals are recorded as {record}")
+        book.refused += sum(record.messages)
 
     def _reader_set(self, record: r.ReaderSet, _at_ms: int) -> None:
         if record.position is None:
@@ -184,22 +214,29 @@ class JournalAuditor(MessageRecords):
         for number, count in Counter(image.chunk for image in record.messages).items():
             if self._books.chunks[number] != count:
                 violated(f"{count} messages of chunk {number} are carried of {self._books.chunks[number]}")
+        self._check_carried(record.finished)
 
     def _baseline(self, record: r.Baseline, _at_ms: int) -> None:
         books = self._books
         queues = {
             image.name: (
                 *(image.policy, image.created_ms, image.is_paused, set(map(path_of, image.paused_keys))),
+                image.refused,
                 sorted(map(picture_of_consumer, image.consumers)),
                 pictures_of_sinks(image.sinks),
+                pictures_of_uploads(image.uploads),
+                pictures_of_schedules(image.schedules),
             )
             for image in record.queues
         }
         known = {
             book.name: (
                 *(book.policy, book.created_ms, book.is_paused, book.paused),
+                book.refused,
                 sorted(map(picture_of_consumer, book.consumers.values())),
                 pictures_of_sinks(book.sinks.values()),
+                pictures_in_books(books, book.name),
+                pictures_of_schedules(book.schedules.values()),
             )
             for book in books.queues.values()
         }
@@ -208,6 +245,9 @@ class JournalAuditor(MessageRecords):
         temporary = {image.key: (image.expires_ms, image.before) for image in record.temporary}
         if temporary != books.temporary:
             violated(f"the baseline says that {temporary} expire; true is {books.temporary}")
+        check_redrives(books, record.redrives)
+        if record.discarded != books.discarded:
+            violated(f"the baseline says that {record.discarded} are to be deleted; true is {books.discarded}")
 
 
 def picture_of_entry(entry: Entry) -> tuple[object, ...]:
@@ -217,7 +257,8 @@ def picture_of_entry(entry: Entry) -> tuple[object, ...]:
         *(entry.throttles, entry.due_ms, entry.deadline_ms, entry.cap, entry.enqueued_ms, entry.line, entry.attempts),
         *(entry.failures, entry.token, entry.expires_ms, entry.owner, tuple(entry.errors), entry.origin),
         *(entry.dead_reason, entry.dead_ms, entry.state, entry.correlation_id, entry.expiries, entry.late_token),
-        *(entry.attempts_max, entry.visibility_ms),
+        *(entry.attempts_max, entry.visibility_ms, entry.dead_at, entry.ttl_ms, entry.leased_ms, entry.pieces),
+        entry.order_key,
     )
 
 
@@ -229,5 +270,8 @@ def picture_of_image(image: r.MessageImage) -> tuple[object, ...]:
         *(image.priority, tuple(image.throttles), image.due_ms, image.deadline_ms, image.cap, image.enqueued_ms),
         *(image.joined, image.attempts, image.failures, image.token, image.expires_ms, image.owner, errors),
         *(image.origin, image.dead_reason, image.dead_ms, image.state, image.correlation_id, image.expiries),
-        *(image.late_token, image.max_attempts, image.visibility_ms),
+        *(image.late_token, image.max_attempts, image.visibility_ms, image.dead_at),
+        *(image.result_ttl_ms, image.leased_ms),
+        () if image.pieces is None else tuple(image.pieces.numbers),
+        image.order_key,
     )

@@ -25,13 +25,18 @@ from tests.kit.auditor.books import (
     violated,
 )
 from tests.kit.auditor.claims import ClaimRecords
+from tests.kit.auditor.finished import FinishedRecords
+from tests.kit.auditor.order import check_acked, check_leased
+from tests.kit.auditor.redrives import RedriveRecords
 from tests.kit.auditor.rules import Rules
+from tests.kit.auditor.schedules import ScheduleRecords
 from tests.kit.auditor.sinks import TERM_NAMES, SinkRecords, rows_of
 from tests.kit.auditor.terms import expected_terms
+from tests.kit.auditor.uploads import UploadRecords
 from tests.kit.simulation.hooks import ON_ENQUEUE, failure_answer
 
 
-class MessageRecords(ClaimRecords, SinkRecords):
+class MessageRecords(ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords, UploadRecords, ScheduleRecords):
     """Enters records about messages."""
 
     def __init__(self, books: Books, rules: Rules, sent: dict[bytes, Sent]) -> None:
@@ -39,6 +44,7 @@ class MessageRecords(ClaimRecords, SinkRecords):
         self._rules = rules
         self._sent = sent
         self._bodies: dict[int, bytes] = {}
+        self._dropped: frozenset[int] = frozenset()
         self._overstayed: dict[int, str] = {}
         """What is wrong with messages that a commit returned too often, unless it removes them as well."""
         self.settings = Settings()
@@ -83,9 +89,11 @@ class MessageRecords(ClaimRecords, SinkRecords):
                 violated(f"the bodies of chunk {chunk} were not committed with it")
             books.chunks[chunk] = end - start
             bodies = unpack(self._bodies[chunk])
-            for at, (headers, correlation_id, payload) in zip(range(start, end), bodies, strict=True):
+            for at, (headers, correlation_id, inner) in zip(range(start, end), bodies, strict=True):
                 number = record.sequence + at
-                sent = self._sent.get(payload, Sent("", NewMessage(), 0))
+                upload = None if isinstance(record, r.Staged) or record.uploads is None else record.uploads[at]
+                payload, pieces = (inner, ()) if upload is None else self._adopted(book.name, upload, inner)
+                sent = self._sent_by_schedule(book, headers) or self._sent.get(payload, Sent("", NewMessage(), 0))
                 message = sent.message
                 if (sent.queue, dict(message.headers), message.correlation_id) != (book.name, headers, correlation_id):
                     violated(f"message {number} in queue {book.name} is not as sent: {payload[:30]!r}, {sent}")
@@ -93,7 +101,7 @@ class MessageRecords(ClaimRecords, SinkRecords):
                 if record.sizes[at] != len(payload):
                     violated(f"message {number} is said to have {record.sizes[at]} bytes instead of {len(payload)}")
                 entry = Entry(number, book.name, chunk, len(payload), at_ms, **rows[at], line=number)
-                entry.correlation_id = correlation_id
+                entry.correlation_id, entry.pieces = correlation_id, pieces
                 found.append((entry, message))
         return found
 
@@ -163,6 +171,8 @@ class MessageRecords(ClaimRecords, SinkRecords):
 
     def _leased(self, record: r.Leased, at_ms: int) -> None:
         book = self._books.queues[record.queue]
+        self._excuse(record.queue, record.numbers)
+        check_leased(book, record, self._entries(record))
         for token, entry in enumerate(self._entries(record), record.sequence):
             if entry.token:
                 violated(f"message {entry.number} is leased a second time, under {token} and {entry.token}")
@@ -173,6 +183,7 @@ class MessageRecords(ClaimRecords, SinkRecords):
                 violated(f"the lease of message {entry.number} ends at {end_ms}, not by {entry.visibility_ms}")
             entry.token, entry.expires_ms, entry.owner = token, end_ms, record.owner
             entry.attempts += 1
+            entry.leased_ms = at_ms
             book.in_use.update(prefixes(entry.path))
             self._books.leases[token] = LeaseNote(entry.number, record.queue, record.owner, claim=record.claim)
         if record.claim is not None:
@@ -191,7 +202,10 @@ class MessageRecords(ClaimRecords, SinkRecords):
             self._books.leases[entry.token].extended.append(record.expires_ms)
 
     def _acked(self, record: r.Acked, at_ms: int) -> None:
-        policy = self._books.queues[record.queue].policy
+        self._remember(record, self._entries(record), "acked", at_ms)
+        book = self._books.queues[record.queue]
+        policy = book.policy
+        check_acked(book, record, self._entries(record))
         for entry in self._entries(record):
             if record.is_late:
                 if not policy.late_ack or entry.token or not entry.late_token:
@@ -202,9 +216,11 @@ class MessageRecords(ClaimRecords, SinkRecords):
             self._books.take_out(entry, "acked", at_ms)
 
     def _returned(self, record: r.Returned, at_ms: int) -> None:
-        policy = self._books.queues[record.queue].policy
+        book = self._books.queues[record.queue]
+        policy = book.policy
         for at, entry in enumerate(self._entries(record)):
-            self._check_ended(entry, record.reason, at_ms)
+            if not (book.is_strict and record.reason == "defer"):  # a lease behind another ends with that
+                self._check_ended(entry, record.reason, at_ms)
             if record.reason != "defer":
                 entry.fail(at_ms, record.reason, record.errors[at] if record.errors is not None else "")
                 self._check_goes_round(entry, policy, record.reason)
@@ -214,7 +230,9 @@ class MessageRecords(ClaimRecords, SinkRecords):
             self._books.leases[entry.token].due_ms = due_ms
             entry.late_token = entry.token if record.reason in ("expiry", "release") else 0
             self._books.end_lease(entry, f"returned:{record.reason}", at_ms)
-            entry.due_ms, entry.line = due_ms, record.sequence + at
+            entry.due_ms, entry.returned_at = due_ms, record.sequence + at
+            if not book.is_strict:
+                entry.line = entry.returned_at
 
     def _check_goes_round(self, entry: Entry, policy: QueuePolicy, reason: str) -> None:
         """Check that a message that failed again, or was lost, may be delivered again."""
@@ -271,11 +289,13 @@ class MessageRecords(ClaimRecords, SinkRecords):
             entry.late_token = 0
             entry.origin, entry.dead_reason, entry.dead_ms = record.queue, record.reason, at_ms
             entry.due_ms = entry.deadline_ms = None
-            entry.line = record.sequence + at
+            entry.line = entry.dead_at = record.sequence + at
             named = policy.dead_letter_queue
             expected = named if named is not None and named in self._books.queues else f"{record.queue}.dlq"
             if (record.target or f"{record.queue}.dlq") != expected:
                 violated(f"message {entry.number} died into {record.target}, expected {expected}")
+            if not expected.endswith(".dlq"):
+                entry.failures = entry.expiries = 0
             self._books.move(entry, expected)
 
     @staticmethod
@@ -289,6 +309,7 @@ class MessageRecords(ClaimRecords, SinkRecords):
                 self._books.take_out(self._books.queues[record.queue].staged[number], "removed:unstaged", at_ms)
             return
         policy = self._books.queues[record.queue].policy
+        self._remember(record, self._entries(record), f"removed:{record.reason}", at_ms)
         for entry in self._entries(record):
             if entry.token:
                 violated(f"message {entry.number} is {record.reason} while leased under {entry.token}")
@@ -301,8 +322,10 @@ class MessageRecords(ClaimRecords, SinkRecords):
     def _redriven(self, record: r.Redriven, at_ms: int) -> None:
         target = self._books.queues[record.target]
         rows = rows_of(record.terms)
+        self._note_redriven(record)
         for at, entry in enumerate(self._entries(record)):
-            if entry.token or not record.queue.endswith(".dlq") or record.target.endswith(".dlq"):
+            is_letter = entry.origin is not None or record.queue.endswith(".dlq")
+            if entry.token or not is_letter or record.target.endswith(".dlq"):
                 violated(f"message {entry.number} is redriven to {record.target} under lease {entry.token}")
             expected = expected_terms(target.name, target.policy, self._as_sent(entry), at_ms)
             if rows[at] != expected:
@@ -310,7 +333,7 @@ class MessageRecords(ClaimRecords, SinkRecords):
             for name in TERM_NAMES:
                 setattr(entry, name, rows[at][name])
             entry.attempts = entry.failures = entry.expiries = entry.late_token = 0
-            entry.errors, entry.origin, entry.dead_reason, entry.dead_ms = [], None, None, 0
+            entry.errors, entry.origin, entry.dead_reason, entry.dead_ms, entry.dead_at = [], None, None, 0, 0
             entry.line = record.sequence + at
             self._books.move(entry, record.target)
 
@@ -325,4 +348,6 @@ class MessageRecords(ClaimRecords, SinkRecords):
             throttles=tuple(name.removeprefix(f"{origin}/") for name in entry.throttles),
             max_attempts=entry.attempts_max,
             visibility_timeout_ms=entry.visibility_ms,
+            result_ttl_ms=entry.ttl_ms,
+            order_key=entry.order_key,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.kit.auditor.books import Books, Entry, Path, QueueBook, prefixes, violated
+from tests.kit.auditor.order import may_be_next
 
 _SLACK = 1e-6
 
@@ -129,7 +130,7 @@ class Rules:
         told, otherwise = book.told_caps.get(path), book.policy.key_cap if len(path) == 1 else None
         if told is None:
             return otherwise
-        if any(entry.path == path for entry in book.entries.values()):
+        if any(entry.path == path and entry.origin is None for entry in book.entries.values()):
             return told
         if if_told:
             return told if otherwise is None else min(told, otherwise)
@@ -155,11 +156,11 @@ class Rules:
 
     def is_prompt(self, book: QueueBook, entry: Entry, *, if_told: bool) -> bool:
         """Return whether a message has a deadline or a throttle, or a cap on its key or one above it, or its queue a
-        rate for every key or a limit on messages in flight.
+        rate for every key, a limit on messages in flight or a strict order.
         """
         policy = book.policy
         has_cap = any(self._cap(book, path, if_told=if_told) is not None for path in prefixes(entry.path))
-        is_limited = has_cap or policy.key_rate is not None or policy.in_flight_max is not None
+        is_limited = has_cap or policy.key_rate is not None or policy.in_flight_max is not None or book.is_strict
         return entry.deadline_ms is not None or bool(entry.throttles) or is_limited
 
     # ----------------------------------------------------------------------------------------------------- hand-outs
@@ -175,7 +176,8 @@ class Rules:
             violated("handed out while paused:", what)
         if self._is_capped(book, entry, if_told=False):
             violated("handed out beyond a cap:", what)
-        self._check_order(entry, what)
+        if not book.is_strict:  # what comes first there is another rule
+            self._check_order(entry, what)
         if not book.is_dlq:
             self._take_tokens(book, entry, at_ms, what)
 
@@ -208,6 +210,8 @@ class Rules:
         if entry.deadline_ms is not None and entry.deadline_ms < now_ms:
             return False
         if book.is_held_back(entry.path) or self._is_capped(book, entry, if_told=True):
+            return False
+        if not may_be_next(book, entry):
             return False
         if book.is_dlq and entry.cap is not None:
             return False  # whether a cap counts among dead letters is left open

@@ -63,6 +63,7 @@ class SinkRecords:
     def _sink_removed(self, record: r.SinkRemoved, _at_ms: int) -> None:
         book = self._books.queues[record.queue]
         sink = book.sinks.pop(record.name)
+        self._books.sink_removed_at[record.queue, record.name] = record.sequence
         if any(number in book.staged for part in sink.parts.values() for number in part):
             violated(f"{sink} is gone, and something is staged for it")
 
@@ -90,6 +91,8 @@ TERM_NAMES = (
     "cap",
     "attempts_max",
     "visibility_ms",
+    "ttl_ms",
+    "order_key",
 )
 
 
@@ -107,6 +110,8 @@ def rows_of(terms: r.Terms) -> list[dict[str, Any]]:
         terms.caps or [None] * count,
         terms.max_attempts or [None] * count,
         terms.visibilities_ms or [None] * count,
+        terms.result_ttls_ms or [None] * count,
+        terms.order_keys or [None] * count,
     )
     return [dict(zip(TERM_NAMES, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -129,19 +134,21 @@ def told_staged(books: Books, asked: tuple[str, str, int, str], count: int, outc
         violated(f"staging {asked} was answered {outcome}, and is {sink}")
 
 
-def told_published(book: QueueBook | None, asked: tuple[str, int], known: Known, outcome: Any) -> None:
+def told_published(books: Books, queue: str, asked: tuple[str, int], known: Known, outcome: Any) -> None:
     """Check the answer to a publication of a sink's batch.
 
     Args:
-        book: the queue, with everything that the cycle which answers has committed.
+        books: the books, with everything that the cycle which answers has committed.
+        queue: the sink's queue.
         asked: the sink and the batch.
         known: the sink when the driver asked, and the last batch it had published by then.
         outcome: the answer.
     """
     name, batch = asked
+    book = books.queues.get(queue)
     sink = None if book is None else book.sinks.get(name)
-    if sink is None:
-        return
+    if sink is None or books.sink_removed_at.get((queue, name), 0) >= books.commit_first:
+        return  # dropped, or dropped and created again by the commit that answers
     if isinstance(outcome, PublishResult):
         sink.answered = max(sink.answered, batch)
         is_wrong = sink.batch is None or sink.batch < batch or (sink.batch == batch and sink.messages != outcome.count)

@@ -38,6 +38,8 @@ def expected_terms(queue: str, policy: QueuePolicy, message: NewMessage, at_ms: 
         "cap": _whole(policy.cap_from, headers, least=0, most=CAP_MAX),
         "attempts_max": message.max_attempts,
         "visibility_ms": message.visibility_timeout_ms,
+        "ttl_ms": message.result_ttl_ms,
+        "order_key": message.order_key,
     }
 
 

@@ -1,4 +1,7 @@
-"""Damage a store in all known ways and 200 random ones, and print what came of each: ``python -m tests.kit.damage``."""
+"""Damage a store in all known ways and 200 random ones, and print what came of each.
+
+``python -m tests.kit.damage [log|rocksdb] [SEEDS]``
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ from tests.kit.damage.base import make_base
 from tests.kit.damage.trial import SEEDS, Outcome, trials
 
 
-def main(seeds: int = SEEDS) -> int:
+def main(store: str = "log", seeds: str = str(SEEDS)) -> int:
     """Print a table, and return 1 if anything was lost silently."""
     with tempfile.TemporaryDirectory() as place:
         base = Path(place) / "base"
-        answered = make_base(base)
+        answered = make_base(base, store)
         print("| damage | outcome | unreadable | lost | acks undone | ids or tokens reused | repair |")
         print("|---|---|---|---|---|---|---|")
         outcomes = []
-        for outcome in trials(base, answered, Path(place), seeds=seeds):
+        for outcome in trials(base, answered, Path(place), store, seeds=int(seeds)):
             outcomes.append(outcome)
             print(_row(outcome), flush=True)
     silent = sum(outcome.is_silent for outcome in outcomes)
@@ -34,4 +37,4 @@ def _row(outcome: Outcome) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:2])))
+    sys.exit(main(*sys.argv[1:3]))

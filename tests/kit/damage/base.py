@@ -1,6 +1,7 @@
 """The store to damage, and everything that its clients were told.
 
-It is made by a process that is killed, in two lives: the first leaves tables, the second a log.
+It is made by a process that is killed, in two lives. In RocksDB the first leaves tables and the second a log; in a log
+both leave several segments.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlane.adapters.rocksdb.high_water import read_high_water
-from fairlane.assembly import Broker, open_broker
+from fairlane.adapters.folder.high_water import read_high_water
+from fairlane.adapters.log.store import LogStore
+from fairlane.adapters.system import SystemClock, SystemEntropy
+from fairlane.assembly import Broker, open_broker, open_hooks
+from fairlane.broker.engine.engine import Engine
 from tests.kit.ids import numbered
 
 QUEUE = "orders"
 MESSAGES = 150
 """How many are enqueued in each life, one by one. Every fifth is acknowledged, every seventh stays leased."""
 _LEASE_MS = 3_600_000
+_SEGMENT_BYTES = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +49,10 @@ def payload_of(number: int) -> bytes:
     return b"message %d " % number * (5_000 if number % 50 == 7 else 10)
 
 
-def make_base(folder: Path) -> Answered:
-    """Make the store in a folder, by a process that is killed, and return what it answered."""
-    told = subprocess.run([sys.executable, "-m", __name__, str(folder)], capture_output=True, text=True, check=False)
+def make_base(folder: Path, kind: str) -> Answered:
+    """Make the store of a kind in a folder, by a process that is killed, and return what it answered."""
+    command = [sys.executable, "-m", __name__, str(folder), kind]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
     assert told.returncode == -signal.SIGKILL, told.stderr
     return Answered(**json.loads(told.stdout))
 
@@ -75,13 +81,23 @@ def _await_mark(folder: Path, end: int) -> None:
         pause.wait(0.05)
 
 
-def main(folder: Path) -> None:
+def _opened(folder: Path, kind: str) -> Broker:
+    """Open a broker; segments of a log are small, so that there are several."""
+    if kind == "rocksdb":
+        return open_broker(f"rocksdb:{folder}")
+    store = LogStore(folder, segment_bytes_max=_SEGMENT_BYTES)
+    engine = Engine(store, hooks=open_hooks(lambda _key: None), clock=SystemClock(), entropy=SystemEntropy())
+    engine.open()
+    return Broker(engine)
+
+
+def main(folder: Path, kind: str) -> None:
     """Make the store, print what was answered, and die."""
     answered = Answered({}, [], 0)
-    with open_broker(folder) as broker:
+    with _opened(folder, kind) as broker:
         broker.create_queue(QUEUE)
         _live(broker, answered, 1)
-    second = open_broker(folder)
+    second = _opened(folder, kind)
     last = _live(second, answered, 1 + MESSAGES)
     _await_mark(folder, second._engine.ledger.next_sequence)  # the last record may be an ack, which has no id
     print(json.dumps({"payloads": answered.payloads, "acked": answered.acked, "last": last}), flush=True)
@@ -89,4 +105,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

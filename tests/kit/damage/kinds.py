@@ -89,7 +89,89 @@ KINDS: dict[str, Callable[[Path], object]] = {
     "high-water mark: gone": lambda folder: _remove(folder / "HIGH-WATER"),
     "high-water mark: 1 byte flipped": lambda folder: _flip(folder / "HIGH-WATER", 40),
 }
-"""Damage to each kind of file in a store, by name."""
+"""Damage to each kind of file in a store in RocksDB, by name."""
+
+
+def active_in(folder: Path) -> Path:
+    """Return the segment that was written to last."""
+    return max(folder.glob("log/*.segment"), key=_segment_number)
+
+
+def _segment_number(file: Path) -> int:
+    with file.open("rb") as opened:
+        return int.from_bytes(opened.read(32)[24:32], "little")
+
+
+def _full(folder: Path) -> Path:
+    """Return a full segment."""
+    return min(folder.glob("log/*.segment"), key=lambda file: _segment_number(file) or 1 << 60)
+
+
+def _summary(folder: Path) -> Path:
+    return min(folder.glob("log/*.summary"))
+
+
+def used(file: Path) -> int:
+    """Return where the zeros at the end of a file begin."""
+    return len(file.read_bytes().rstrip(b"\0"))
+
+
+def _exchange(file: Path, other: Path) -> None:
+    data = file.read_bytes()
+    file.write_bytes(other.read_bytes())
+    other.write_bytes(data)
+
+
+def head_in(file: Path, at: int) -> int:
+    """Return where the next record after an offset begins."""
+    return file.read_bytes().index(b"\xf1Rec", at)
+
+
+def _flip_unsummarised(folder: Path) -> None:
+    _remove(*folder.glob("log/*.summary"))
+    _flip(_full(folder), used(_full(folder)) // 2)
+
+
+_FIRST_RECORD = 512
+LOG_KINDS: dict[str, Callable[[Path], object]] = {
+    "none": KINDS["none"],
+    "log: 1 byte flipped at 50 %": lambda folder: _flip(active_in(folder), used(active_in(folder)) // 2),
+    "log: 1 byte flipped at 1 %": lambda folder: _flip(active_in(folder), used(active_in(folder)) // 100),
+    "log: a commit flipped at 50 %": lambda folder: _flip(
+        active_in(folder), head_in(active_in(folder), used(active_in(folder)) // 2) + 50
+    ),
+    "log: 4 KiB zeroed at 50 %": lambda folder: _overwrite(
+        active_in(folder), used(active_in(folder)) // 2, bytes(4096)
+    ),
+    "log: cut to 50 %": lambda folder: os.truncate(active_in(folder), used(active_in(folder)) // 2),
+    "log: 100 B off the end": lambda folder: os.truncate(active_in(folder), _size(active_in(folder)) - 100),
+    "log: 100 B zeroed at the end": lambda folder: _overwrite(
+        active_in(folder), used(active_in(folder)) - 100, bytes(100)
+    ),
+    "log: cut to 0": lambda folder: os.truncate(active_in(folder), 0),
+    "log: deleted": lambda folder: _remove(active_in(folder)),
+    "log: garbage after the end": lambda folder: _overwrite(
+        active_in(folder), used(active_in(folder)) + 64, random.Random(1).randbytes(2000)
+    ),
+    "log: zeros after the end": lambda folder: _overwrite(active_in(folder), used(active_in(folder)) + 64, bytes(2000)),
+    "header: 1 byte flipped": lambda folder: _flip(active_in(folder), 30),
+    "header: zeroed": lambda folder: _overwrite(active_in(folder), 0, bytes(_FIRST_RECORD)),
+    "checkpoint: 1 byte flipped": lambda folder: _flip(active_in(folder), _FIRST_RECORD + 120),
+    "checkpoint: zeroed": lambda folder: _overwrite(active_in(folder), _FIRST_RECORD, bytes(256)),
+    "full segment: 1 byte flipped": lambda folder: _flip(_full(folder), used(_full(folder)) // 2),
+    "full segment: header flipped": lambda folder: _flip(_full(folder), 30),
+    "full segment: first record zeroed": lambda folder: _overwrite(_full(folder), _FIRST_RECORD, bytes(4096)),
+    "full segment: deleted": lambda folder: _remove(_full(folder)),
+    "full segment: cut in half": lambda folder: os.truncate(_full(folder), _size(_full(folder)) // 2),
+    "full segment: swapped with the last": lambda folder: _exchange(_full(folder), active_in(folder)),
+    "full segment: copied over the last": lambda folder: shutil.copyfile(_full(folder), active_in(folder)),
+    "summary: deleted": lambda folder: _remove(_summary(folder)),
+    "summary: 1 byte flipped": lambda folder: _flip(_summary(folder), 20),
+    "summaries deleted, full segment flipped": _flip_unsummarised,
+    "folder log gone": lambda folder: _remove(folder / "log"),
+    "LOCK gone": lambda folder: _remove(folder / "log" / "LOCK"),
+} | {name: damage for name, damage in KINDS.items() if name.startswith(("mark: ", "high-water "))}
+"""Damage to each kind of file in a store in a log, by name."""
 
 
 def random_damage(folder: Path, seed: int) -> str:

@@ -11,7 +11,7 @@ from fairlane.assembly import Broker, open_broker
 from fairlane.errors import FairlaneError, MessageNotFound
 from fairlane.maintenance import repair_store
 from tests.kit.damage.base import QUEUE, Answered
-from tests.kit.damage.kinds import KINDS, random_damage
+from tests.kit.damage.kinds import KINDS, LOG_KINDS, random_damage
 from tests.kit.ids import numbered
 
 SEEDS = 200
@@ -45,9 +45,13 @@ class Outcome:
         return bool(self.lost or self.undone or self.reused or self.repair.startswith("silent"))
 
 
-def trials(base: Path, answered: Answered, work: Path, *, seeds: int = SEEDS) -> Iterator[Outcome]:
+KINDS_OF = {"log": LOG_KINDS, "rocksdb": KINDS}
+"""The named kinds of damage, by the kind of store."""
+
+
+def trials(base: Path, answered: Answered, work: Path, store: str, *, seeds: int = SEEDS) -> Iterator[Outcome]:
     """Try all kinds of damage, each on a copy of a store, then random ones."""
-    for kind, damage in KINDS.items():
+    for kind, damage in KINDS_OF[store].items():
         yield trial(base, answered, work, kind, damage)
     for seed in range(seeds):
         yield random_trial(base, answered, work, seed)

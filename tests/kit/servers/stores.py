@@ -167,7 +167,7 @@ class S3Server:
         master, volume, filer, s3 = self._ports
         command = [self._program, "-logtostderr=false", "-logdir", str(self.folder), "server", f"-dir={self.folder}"]
         command += ["-ip=127.0.0.1", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"]
-        command += ["-filer", "-s3", f"-s3.port={s3}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=20"]
+        command += ["-filer", "-s3", f"-s3.port={s3}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=200"]
         command += ["-master.volumeSizeLimitMB=64"]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)

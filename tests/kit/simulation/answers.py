@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
+from zlib import crc32
 
 from fairlane.broker.engine.engine import Engine
 from fairlane.errors import FairlaneError, InternalError
@@ -17,6 +18,8 @@ from fairlane.verbs.verb import Done
 from tests.kit.auditor.auditor import Auditor
 from tests.kit.auditor.books import ProducerNumber, violated
 from tests.kit.simulation.workload import Workload
+
+_CONNECTIONS = 4
 
 
 class World(Protocol):
@@ -67,6 +70,8 @@ class Answer:
         self._judge = judge
         self._is_done = False
         self.label = label
+        self.source = crc32(label.encode()) % _CONNECTIONS
+        """The connection of the client: the broker takes the requests of one in order, those of several as it likes."""
         self.until_ms = until_ms
         """When the answer is due."""
 

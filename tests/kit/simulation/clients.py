@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
-from fairlane.broker.requests import Attach, AttachedConsumer, Call, Read, Submission, Waiter
+from fairlane.broker.requests import Attach, AttachedConsumer, Call, Read, StatusWaiter, Submission, Waiter
 from fairlane.core.commands import Given
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.verbs.messages import Cancel, Enqueue
+from fairlane.verbs.status import GetResult, GetStatus
 from fairlane.verbs.verb import Request
 from tests.kit.auditor.books import ProducerNumber, violated
 from tests.kit.ids import numbered
@@ -67,7 +68,6 @@ class Clients:
         self.waiters.clear()
         self.consumers.clear()
         self.given.clear()
-        self.redrives.clear()
 
     def _queue(self) -> str:
         """Return a queue, usually an existing one."""
@@ -160,10 +160,32 @@ class Clients:
         ids = [f"{number:016x}" for number in draw.chance.sample(numbers, min(len(numbers), draw.chance.randint(1, 3)))]
         ids.append(f"{draw.chance.randint(0, 500):016x}")
 
-        def judge(outcome: Any) -> None:
-            self.world.auditor.told_cancelled(queue, ids, outcome)
+        only_waiting = draw.happens(0.3)
 
-        self.do(f"cancel {ids} of {queue}", Cancel(queue=queue, ids=ids), judge)
+        def judge(outcome: Any) -> None:
+            self.world.auditor.told_cancelled(queue, ids, outcome, only_waiting=only_waiting)
+
+        self.do(f"cancel {ids} of {queue}", Cancel(queue=queue, ids=ids, only_waiting=only_waiting), judge)
+
+    def ask_for_result(self) -> None:
+        """Ask for the status or the result of a message, mostly a recent one, and sometimes wait for it."""
+        draw, auditor = self.world.workload, self.world.auditor
+        births = list(auditor.books.births)[-40:]
+        message_id = f"{draw.chance.choice(births):016x}" if births and draw.happens(0.95) else f"{10**6:016x}"
+        wait_ms = draw.one_of(0, 0, 2_000, 20_000)
+        kind = draw.one_of(GetStatus, GetResult)
+
+        def judge(outcome: Any) -> None:
+            auditor.told_result(message_id, outcome, self.world.now_ms())
+
+        request = kind(id=message_id, wait_ms=wait_ms)
+        until_ms = self.world.now_ms() + wait_ms
+        self.ask(
+            f"{kind.__name__} of {message_id}, wait {wait_ms}",
+            lambda answer: StatusWaiter(request=request, reply=answer),
+            judge,
+            until_ms=until_ms,
+        )
 
     # ------------------------------------------------------------------------------------------------------- consuming
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from fairlane.errors import FairlaneError
-from fairlane.model.message import Delivery, NewMessage
+from fairlane.model.message import Delivery, FailureDetail, NewMessage
 from fairlane.verbs.leases import Ack, Extend, Forward, Nack, SetState
 from fairlane.verbs.methods.conversions import receipt_of, receipts_of
 from tests.kit.auditor.books import LeaseNote, violated
@@ -44,10 +44,12 @@ class Holders(Clients):
     def _ack(self, queue: str, deliveries: list[Delivery]) -> None:
         draw = self.world.workload
         costs = [draw.one_of(None, 0, 1, 20) for _ in deliveries] if draw.happens(0.3) else None
-        request = Ack(queue=queue, receipts=receipts_of(deliveries, costs))
+        results = [draw.one_of(None, b"r%d" % delivery.token) for delivery in deliveries] if draw.happens(0.5) else None
+        request = Ack(queue=queue, receipts=receipts_of(deliveries, costs, results))
 
         def judge(outcome: Any) -> None:
             self.world.auditor.told_ended(deliveries, outcome, self.world.now_ms(), "acked")
+            self.world.auditor.told_acked(deliveries, results, outcome)
 
         self.do(f"ack {_ids(deliveries)} of {queue}", request, judge)
 
@@ -113,7 +115,9 @@ class Holders(Clients):
                         f"{delivery.id} was to wait {delay_ms} ms from {note.ended_ms}, and waits to {note.due_ms}"
                     )
 
-        request = Nack(queue=queue, receipts=receipts_of(deliveries), intent=intent, delay_ms=delay_ms, error=error)
+        detail = FailureDetail(traceback="line 1", worker="w1") if error and draw.happens(0.3) else None
+        receipts = receipts_of(deliveries)
+        request = Nack(queue=queue, receipts=receipts, intent=intent, delay_ms=delay_ms, error=error, detail=detail)
         self.do(f"nack {_ids(deliveries)} of {queue} as {intent}, delay {delay_ms}", request, judge)
 
     def extend(self) -> None:

@@ -11,6 +11,7 @@ from fairlane.errors import FairlaneError, QueueExists
 from fairlane.model.message import MessageView
 from fairlane.model.views import DeadLetterFilter, Explained, QueueView, RedriveView
 from fairlane.verbs.config import SetConfig
+from fairlane.verbs.dead_letters import Redrive, StopRedrive
 from fairlane.verbs.journal import RemoveReader, SetReader
 from fairlane.verbs.methods.conversions import fields_of
 from fairlane.verbs.queues import (
@@ -25,7 +26,7 @@ from fairlane.verbs.queues import (
 )
 from tests.kit.auditor.books import violated
 from tests.kit.ids import numbered
-from tests.kit.simulation.sinks import BatchWriters
+from tests.kit.simulation.schedules import Planners
 from tests.kit.simulation.workload import QUEUES
 
 
@@ -33,7 +34,7 @@ def _believe(_outcome: object) -> None:
     """Accept any answer, because the journal is checked anyway."""
 
 
-class Everybody(BatchWriters):
+class Everybody(Planners):
     """Producers, consumers and operators."""
 
     def operations(self) -> list[tuple[float, Callable[[], None]]]:
@@ -51,7 +52,8 @@ class Everybody(BatchWriters):
             (4, self.extend),
             (4, self.set_state),
             (5, self.use_stale),
-            (2, self.cancel),
+            (3, self.cancel),
+            (5, self.ask_for_result),
             (0.4, self.purge),
             (3, self.pause_or_resume),
             (2, self.create),
@@ -70,6 +72,15 @@ class Everybody(BatchWriters):
             (7, self.stage),
             (3, self.publish),
             (0.3, self.drop_sink),
+            (2, self.begin_upload),
+            (9, self.upload_piece),
+            (5, self.enqueue_upload),
+            (0.5, self.drop_upload),
+            (3, self.read_payload),
+            (1.5, self.set_schedule),
+            (0.6, self.pause_or_resume_schedule),
+            (0.4, self.run_schedule),
+            (0.3, self.delete_schedule),
         ]
 
     # ------------------------------------------------------------------------------------------------------- operating
@@ -145,40 +156,42 @@ class Everybody(BatchWriters):
     def redrive(self) -> None:
         """Redrive some dead letters, sometimes at a rate, or only count them."""
         draw, engine = self.world.workload, self.world.engine
-        dlq = f"{self._queue()}.dlq"
+        dlq = f"{self._queue()}.dlq" if draw.happens(0.7) else self._queue()
         wanted = DeadLetterFilter(
             fairness_key=draw.one_of(None, None, draw.key()),
             error=draw.one_of(None, None, "boom"),
             reason=draw.one_of(None, None, "max_attempts", "deadline"),
+            origin=draw.one_of(None, None, self._queue()),
             older_than_ms=draw.one_of(None, None, draw.span_ms()),
         )
-        count, rate, is_dry_run = draw.one_of(None, 3), draw.one_of(None, None, 5.0), draw.happens(0.1)
+        wanted = draw.one_of(DeadLetterFilter(), wanted)
+        count, rate, is_dry_run = draw.one_of(None, None, 3), draw.one_of(None, 5.0, 0.3), draw.happens(0.1)
         target = draw.one_of(None, None, self._queue())
 
-        def ask() -> RedriveView:
-            return engine.redrives.start(
-                engine.ledger,
-                dlq,
-                wanted=wanted,
-                count=count,
-                rate=rate,
-                is_dry_run=is_dry_run,
-                target=target,
-                by=None,
-                now_ms=engine.now_ms(),
-            )
+        request = Redrive(queue=dlq, wanted=wanted, count=count, rate=rate, is_dry_run=is_dry_run, target=target)
 
         def judge(outcome: Any) -> None:
-            if isinstance(outcome, RedriveView):
+            if isinstance(outcome, RedriveView) and not outcome.is_dry_run:
                 self.redrives.append(outcome.id)
 
-        self.read(f"redrive {dlq}, count {count}, rate {rate}, {wanted}", ask, judge)
+        label = f"redrive {dlq}, count {count}, rate {rate}, {wanted}"
+        if is_dry_run:
+            self.read(
+                label, lambda: engine.redrives.dry_runs.start(engine.ledger, request, engine.now_ms(), None), judge
+            )
+        else:
+            self.do(label, request, judge)
 
     def stop_redrive(self) -> None:
         """Stop a redrive."""
         if self.redrives:
-            engine, redrive_id = self.world.engine, self.world.workload.chance.choice(self.redrives)
-            self.read(f"stop {redrive_id}", lambda: engine.redrives.stop(redrive_id, engine.now_ms()), _believe)
+            redrive_id = self.world.workload.chance.choice(self.redrives)
+
+            def judge(outcome: Any) -> None:
+                if isinstance(outcome, RedriveView) and outcome.status == "running":
+                    violated(f"{redrive_id} was stopped, and is shown as {outcome}")
+
+            self.do(f"stop {redrive_id}", StopRedrive(id=redrive_id), judge)
 
     def move_reader(self) -> None:
         """Register a reader of the journal, advance it, or remove it."""
@@ -204,7 +217,8 @@ class Everybody(BatchWriters):
                 dlq = books.queues.get(book.policy.dead_letter_queue or "") or books.queues[f"{queue}.dlq"]
                 leased = sum(1 for entry in book.entries.values() if entry.token)
                 size = sum(entry.size for entry in book.entries.values())
-                expected = (len(book.entries) - leased, leased, size, len(dlq.entries), book.is_paused)
+                dead = sum(1 for entry in dlq.entries.values() if dlq.is_dlq or entry.origin is not None)
+                expected = (len(book.entries) - leased, leased, size, dead, book.is_paused)
                 found = (outcome.waiting, outcome.leased, outcome.size, outcome.dead, outcome.is_paused)
                 if found != expected:
                     violated(f"queue {queue} was shown as {found}, and is {expected}")

@@ -125,7 +125,9 @@ class SimulatedProcess:
                 continue
             if self.alarm.error is not None:
                 raise Violation(f"a turn went wrong: {self.alarm.error!r}") from self.alarm.error
-            at_ms = self.engine.next_event_at()
+            look_at_ms, at_ms = self.engine.next_look_at(), self.engine.next_event_at()
+            if at_ms is not None and (look_at_ms is None or look_at_ms > at_ms):
+                violated(f"something is due at {at_ms}, and a front end would look at {look_at_ms}")
             if not self.engine.has_requests() and (at_ms is None or at_ms > self.now_ms()):
                 return
         violated(f"the broker is still busy after {_TURNS_MAX} turns")

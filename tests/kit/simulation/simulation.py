@@ -20,6 +20,7 @@ from fairlane.testing.faulty_store import Fault
 from fairlane.verbs.config import SetConfig
 from fairlane.verbs.methods.conversions import fields_of
 from fairlane.verbs.queues import ResumeQueue, UpdateQueue
+from fairlane.verbs.schedules import DeleteSchedule
 from fairlane.verbs.verb import Request
 from tests.kit.auditor.books import Violation, violated
 from tests.kit.simulation.process import DEATH_POINTS, SimulatedProcess
@@ -49,8 +50,11 @@ class Summary:
     events: int
     claims: int
     published: int
+    uploaded: int
     carried: int
     trimmed: int
+    ticks: int
+    """Ticks of schedules that have fired."""
     digest: str
     """A hash of all durable commits: two runs of a seed have the same."""
 
@@ -107,8 +111,10 @@ class Simulation(SimulatedProcess):
             events=books.next_sequence - 1,
             claims=len(books.claims),
             published=books.counts["Published"],
+            uploaded=books.counts["PieceStored"],
             carried=books.counts["Carried"],
             trimmed=books.trimmed - 1,
+            ticks=books.counts["ScheduleFired"],
             digest=self.auditor.journal.digest.hexdigest()[:16],
         )
 
@@ -212,6 +218,9 @@ class Simulation(SimulatedProcess):
                 self.clients.release(book.name, name)
             for name in list(book.sinks):
                 self.clients.drop(book.name, name)
+            for name in book.schedules:
+                self._do(DeleteSchedule(queue=book.name, name=name))
+        self.clients.drop_all_uploads()
         self.run_turns()
         self._check()
 
@@ -233,8 +242,14 @@ class Simulation(SimulatedProcess):
             if at_ms is not None:
                 self.clock.advance(max(0, at_ms - self.now_ms()))
         left = [entry.number for entry in books.alive()]
-        if left or self.disk.kept_bodies():
-            violated(f"not drained: messages {left}, bodies {sorted(self.disk.kept_bodies())}")
+        bodies = set(self.disk.kept_bodies()) - {note.body for note in books.finished.values()}
+        if left or bodies:
+            violated(f"not drained: messages {left}, bodies {sorted(bodies)}")
+        self.clock.advance(1_000)
+        self.run_turns()
+        running = [number for number, book in books.redrives.items() if book.end is None]
+        if running:
+            violated(f"no dead letter is left, and redrives {running} still run")
         self.auditor.check_fold(self.now_ms())
         self._set_clock_right()
 

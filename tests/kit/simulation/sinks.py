@@ -100,7 +100,7 @@ class BatchWriters(Claimants):
 
         def judge(outcome: Any) -> None:
             self.world.auditor.told_missing(queue, outcome)
-            told_published(books.queues.get(queue), (sink, batch), known, outcome)
+            told_published(books, queue, (sink, batch), known, outcome)
             if isinstance(outcome, PublishResult) and batch == self.batches[queue, sink]:
                 self.batches[queue, sink] = batch + 1
             if isinstance(outcome, FairlaneError) and not isinstance(outcome, StoreFailed):

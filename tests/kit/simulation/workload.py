@@ -77,6 +77,10 @@ class Workload:
             segment_events=chance.choice((20, 100, 1_000)),
             segment_ms=self.one_of(1_000, 60_000, 600_000),
             cycle_events_max=chance.choice((8, 40, 10_000)),
+            piece_bytes=self.one_of(10, 60, 1_000),
+            cycle_bytes_max=self.one_of(None, 20),
+            uploads_max=self.one_of(64, 3),
+            upload_silence_ms=self.one_of(2_000, 60_000),
         )
 
     def policy(self, before: QueuePolicy | None = None) -> QueuePolicy:
@@ -87,7 +91,7 @@ class Workload:
             late_ack=self.happens(0.3),
             max_attempts=self.one_of(0, 1, 2, 3, 5),
             max_expiries=self.one_of(0, 0, 1, 3),
-            dead_letter_queue=self.one_of(None, None, None, None, "alpha.dlq", "beta.dlq"),
+            dead_letter_queue=self.one_of(None, None, None, None, "alpha.dlq", "beta.dlq", "gamma", "delta"),
             backoff_ms=self.one_of(0, 100, 1_000),
             backoff_factor=self.one_of(1.0, 2.0, 3.5),
             backoff_max_ms=self.one_of(500, 60_000),
@@ -112,10 +116,21 @@ class Workload:
             on_enqueue=self.one_of(None, None, ON_ENQUEUE),
             on_failure=self.one_of(None, None, ON_FAILURE),
             key_cap=self.one_of(None, None, None, 1, 3),
+            result_ttl_ms=self.one_of(0, 0, 1_500, 20_000),
             **self.one_of({}, {}, {"key_rate": 2.0, "key_burst": 3.0}),
             **self.one_of({}, {}, {"in_flight_max": chance.randint(0, 6), "key_floor": chance.randint(0, 2)}),
         )
-        return msgspec.structs.replace(policy, **self._limits()) if self.happens(0.5) else policy
+        if self.happens(0.5):
+            policy = msgspec.structs.replace(policy, **self._limits())
+        return self._in_order(policy) if self.happens(0.4) else policy
+
+    def _in_order(self, policy: QueuePolicy) -> QueuePolicy:
+        """Return a policy with strict order, without what contradicts it."""
+        pressure = "reject" if policy.backpressure.startswith("drop") else policy.backpressure
+        batch_max = self.one_of(1, 2, 5)
+        return msgspec.structs.replace(
+            policy, order="strict", order_batch_max=batch_max, late_ack=False, backpressure=pressure
+        )
 
     def _limits(self) -> dict[str, Any]:
         return {
@@ -143,7 +158,9 @@ class Workload:
             (0.12, "deadline_ms", self.span_ms),
             (0.3, "dedup_id", self._dedup_id),
             (0.1, "max_attempts", lambda: self.chance.randint(0, 4)),
+            (0.15, "order_key", lambda: self.one_of("x", "y")),
             (0.1, "visibility_timeout_ms", lambda: self.one_of(300, 5_000, 40_000)),
+            (0.1, "result_ttl_ms", lambda: self.one_of(0, 3_000, 60_000)),
             (0.2, "correlation_id", lambda: f"c{self.chance.randint(0, 99)}"),
         )
         for likelihood, name, draw in optional:
@@ -167,8 +184,13 @@ class Workload:
         return msgspec.structs.replace(self.message(), **fault)
 
     def messages(self) -> list[NewMessage]:
-        """Draw a batch."""
-        return [self.message() for _ in range(self.one_of(1, 1, 1, 2, 5, self.chance.randint(1, 15)))]
+        """Draw a batch, now and then of messages that are kept in order with each other."""
+        found = [self.message() for _ in range(self.one_of(1, 1, 1, 2, 5, self.chance.randint(1, 15)))]
+        if not self.happens(0.25):
+            return found
+        first = found[0]
+        alike = {"headers": first.headers, "fairness_key": first.fairness_key, "order_key": first.order_key}
+        return [msgspec.structs.replace(message, **alike, throttles=first.throttles) for message in found]
 
     def _headers(self) -> dict[str, str]:
         headers = {"cap": "2"}

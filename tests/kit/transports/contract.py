@@ -16,6 +16,7 @@ from fairlane.errors import (
     FairlaneError,
     InvalidArgument,
     LeaseMismatch,
+    MessageCancelled,
     MessageNotFound,
     NotADlq,
     QueueExists,
@@ -23,6 +24,7 @@ from fairlane.errors import (
     QueueNotFound,
     ReaderNotFound,
     StateMismatch,
+    WaitTimedOut,
 )
 from fairlane.verbs.messages import Enqueue
 
@@ -129,6 +131,37 @@ class TransportContract:
             check_same(message.expires_ms > view.enqueued_ms + 300_000, True, "a long lease")
             await message.nack("no")
             check_same((await client.queue("jobs.dlq")).waiting, 1, "dead letters")
+
+        self.run(scenario)
+
+    def test_a_result_reaches_the_caller_that_waits_for_it(self) -> None:
+        """A wait ends with the acknowledgement, and the status tells the life of the message before and after."""
+
+        async def scenario(client: AsyncClient) -> None:
+            message_id = await client.enqueue("jobs", b"x", result_ttl_ms=60_000)
+            await check_refused(WaitTimedOut, client.result(message_id))
+            waiting = asyncio.ensure_future(client.result(message_id, queue="jobs", wait_ms=60_000))
+            (message,) = await client.lease("jobs", owner="me")
+            running = await client.status(message_id)
+            check_same((running.status, running.owner), ("running", "me"), "status while it is leased")
+            await message.ack(result=b"done")
+            check_same(await waiting, b"done", "result")
+            done = await client.status(message_id)
+            check_same((done.status, done.result_bytes, done.queue), ("done", 4, "jobs"), "status after that")
+            await check_refused(MessageNotFound, client.status("0" * 16))
+
+        self.run(scenario)
+
+    def test_the_holder_of_a_cancelled_message_is_told(self) -> None:
+        """A lease is revoked by a cancel, and its holder is refused by name."""
+
+        async def scenario(client: AsyncClient) -> None:
+            message_id = await client.enqueue("jobs", b"x")
+            (message,) = await client.lease("jobs")
+            await client.cancel("jobs", message_id, reason="not needed")
+            await check_refused(MessageCancelled, message.extend())
+            await check_refused(MessageCancelled, message.ack())
+            check_same((await client.status(message_id)).reason, "not needed", "reason")
 
         self.run(scenario)
 

@@ -38,7 +38,7 @@ class BrokerMachine(SinkRules):
         before = contents(self.broker.engine.ledger)
         with pytest.raises(FairlaneError) as caught:
             self.ask(verb, unleased(queue, message_id, token))
-        assert caught.value.code == ("lease_mismatch" if is_here else "message_not_found")
+        assert caught.value.code == ("lease_mismatch" if is_here else self.model.missing(message_id))
         assert contents(self.broker.engine.ledger) == before
 
     def ask(self, verb: str, delivery: Delivery) -> None:
@@ -77,7 +77,7 @@ class BrokerMachine(SinkRules):
             else:
                 is_here = known is not None and known.queue == queue
                 assert result is not None
-                assert result.code == ("lease_mismatch" if is_here else "message_not_found")
+                assert result.code == ("lease_mismatch" if is_here else self.model.missing(receipt.id))
         self.model.messages = {i: known for i, known in self.model.messages.items() if known.token != -1}
 
     # --------------------------------------------------------------------------------------------------------- admin

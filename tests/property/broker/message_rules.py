@@ -229,21 +229,23 @@ class MessageRules(RuleBasedStateMachine):
         assert (new is None) == (state is None)
         known.state = None if state is None or new is None else (new, state)
 
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), only_waiting=st.booleans())
+    def cancel(self, data: st.DataObject, only_waiting: bool) -> None:
         message_id = data.draw(st.sampled_from(self.ids))
         known = self.model.messages.get(message_id)
         if known is None:
             with pytest.raises(FairlaneError) as caught:
                 self.broker.cancel("a", message_id)
-            assert caught.value.code == "message_not_found"
-        elif known.token:
+            assert caught.value.code == self.model.missing(message_id)
+        elif known.token and (only_waiting or known.expires_ms == NEVER_MS):
             with pytest.raises(FairlaneError) as caught:
-                self.broker.cancel(known.queue, message_id)
+                self.broker.cancel(known.queue, message_id, only_waiting=only_waiting)
             assert caught.value.code == "not_pending"
         else:
-            self.broker.cancel(known.queue, message_id)
+            self.broker.cancel(known.queue, message_id, only_waiting=only_waiting)
             del self.model.messages[message_id]
+            if known.token:
+                self.model.revoked[message_id] = known.expires_ms
 
 
 def _said(result: Any) -> Any:

@@ -77,6 +77,14 @@ class Model:
     last_epoch: int = 0
     consumers: dict[tuple[str, str], KnownConsumer] = field(default_factory=dict)
     sinks: dict[tuple[str, str], KnownSink] = field(default_factory=dict)
+    revoked: dict[str, int] = field(default_factory=dict)
+    """Messages that were cancelled under a lease, and until when that is remembered at least."""
+
+    def missing(self, message_id: str) -> str:
+        """Return the code with which a message is refused that is not in a queue."""
+        until_ms = self.revoked.get(message_id, 0)
+        # It is forgotten with the next sweep, which comes within a second of its time.
+        return "message_cancelled" if until_ms and -(-until_ms // 1_000) * 1_000 > self.now_ms else "message_not_found"
 
     def of(self, queue: str) -> dict[str, Known]:
         return {message_id: known for message_id, known in self.messages.items() if known.queue == queue}

@@ -111,6 +111,21 @@ def test_no_prompt_item_comes_unannounced(steps: list[tuple[str, Any]], strict_p
         course.step(what, how)
 
 
+def test_a_token_that_nothing_waits_for_announces_nothing() -> None:
+    """A throttle has a token, and the items that waited for it are cancelled: nothing prompt is left."""
+    kernel: Kernel[Item] = Kernel()
+    kernel.throttles.set("api", rate=1, burst=1, now_ms=0)
+    first, second, other = (Item(key, throttles=("api",)) for key in ("a", "a", "b"))
+    for item in (first, second, other):
+        kernel.offer(item, 1_000)
+    assert kernel.take(3, 1_000) == [first]
+    kernel.reap(2_000)
+    assert kernel.has_prompt(2_000)
+    kernel.cancel(second, 2_000)
+    kernel.cancel(other, 2_000)
+    assert not kernel.has_prompt(2_000)
+
+
 @given(st.lists(OFFERS, max_size=30))
 def test_a_kernel_without_items_has_no_prompt_one(offers: list[dict[str, Any]]) -> None:
     """Whatever was in it and was taken, has expired or was cancelled, an empty kernel has nothing prompt."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.errors import InvalidArgument, QueueNotFound
+from fairlane.errors import InvalidArgument, NotADlq, QueueNotFound
 from fairlane.model.views import DeadLetterFilter
 from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.stepping import broker_with, buried, bury, lease_one, message, payloads
@@ -197,10 +197,98 @@ def test_a_dead_letter_whose_queue_was_deleted_stays() -> None:
     assert (broker.queue("failures.dlq").waiting, broker.queue("b").waiting) == (0, 2)
 
 
+def chained() -> SteppedBroker:
+    """Return a broker in which ``slow`` is the dead-letter queue of a and b, with a letter of each and one of its own.
+
+    A message that fails there twice goes to the dead letters of ``slow``.
+    """
+    broker = broker_with()
+    broker.create_queue("slow", {"max_attempts": 2})
+    broker.enqueue("slow", b"own")
+    for name in ("a", "b"):
+        broker.create_queue(name, {"dead_letter_queue": "slow", "max_attempts": 1})
+        broker.enqueue(name, name.encode(), deadline_ms=60_000)
+        broker.nack(lease_one(broker, name), error="first")
+    return broker
+
+
+def test_any_queue_can_be_a_dead_letter_queue() -> None:
+    """Dead letters wait there among others, count in both queues' views, and keep origin and errors over a reopen."""
+    broker = chained()
+    broker.reopen()
+    view = broker.queue("slow")
+    assert (view.waiting, view.dead_letters, broker.queue("a").dead, broker.queue("a.dlq").waiting) == (3, 2, 2, 0)
+    held = broker.lease("slow", 9)
+    assert sorted(payloads(held)) == [b"a", b"b", b"own"]
+    assert {d.payload: d.dead.origin for d in held if d.dead is not None} == {b"a": "a", b"b": "b"}
+    broker.ack(held[0])
+    for delivery in held[1:]:
+        broker.nack(delivery)
+    broker.advance(120_000)
+    assert broker.queue("slow").waiting == 2
+
+
+def test_a_dead_letter_begins_anew_in_a_queue_with_a_policy() -> None:
+    """The failures in its own queue don't count; by the policy of the other queue it dies there again, and returns."""
+    broker = chained()
+    for _ in range(2):
+        for delivery in broker.lease("slow", 9):
+            broker.nack(delivery, error="again")
+    assert (broker.queue("slow").dead_letters, broker.queue("slow").dead) == (0, 3)
+    letters = {view.dead.origin for view in broker.peek("slow.dlq", 9) if view.dead is not None}
+    assert letters == {"slow"}
+    broker.redrive("slow.dlq")
+    broker.advance(1_000)
+    assert (broker.queue("slow").waiting, broker.queue("slow").dead_letters) == (3, 0)
+
+
+def test_a_redrive_takes_only_the_dead_letters_of_a_queue() -> None:
+    """The queue's own messages stay; a filter selects the letters of one origin; each goes back to its own queue."""
+    broker = chained()
+    broker.redrive("slow", wanted=DeadLetterFilter(origin="b"))
+    broker.advance(1_000)
+    assert [broker.queue(name).waiting for name in ("slow", "a", "b")] == [2, 0, 1]
+    broker.redrive("slow")
+    broker.advance(1_000)
+    broker.reopen()
+    assert [payloads(broker.lease(name, 9)) for name in ("slow", "a", "b")] == [[b"own"], [b"a"], [b"b"]]
+    with pytest.raises(NotADlq):
+        broker.redrive("q")
+    with pytest.raises(InvalidArgument, match="already"):
+        broker.redrive("slow", target="slow")
+
+
+def test_dead_letters_do_not_go_round() -> None:
+    """A circle of dead-letter queues is refused with its names, whether of one queue or of several."""
+    broker = chained()
+    broker.create_queue("c", {"dead_letter_queue": "a"})
+    for name, dlq, way in (
+        ("a", "a", "a to a"),
+        ("slow", "a", "slow to a to slow"),
+        ("slow", "c", "slow to c to a to slow"),
+    ):
+        with pytest.raises(InvalidArgument, match=way):
+            broker.update_queue(name, {"dead_letter_queue": dlq})
+    with pytest.raises(InvalidArgument, match="of a, b"):
+        broker.delete_queue("slow")
+
+
+def test_a_dead_letter_brings_no_weight_to_its_dead_letter_queue() -> None:
+    """Whether the broker is opened again or not, the weight of a message counts in its own queue only."""
+    broker = broker_with()
+    broker.create_queue("failures")
+    broker.create_queue("a", {"dead_letter_queue": "failures"})
+    broker.enqueue("a", b"x", fairness_key="t", weight=7)
+    broker.nack(lease_one(broker, "a"), intent="dead")
+    weights = [broker.queue("failures", keys_max=9).keys[0].weight]
+    broker.reopen()
+    assert [*weights, broker.queue("failures", keys_max=9).keys[0].weight] == [1, 1]
+
+
 def test_a_dead_letter_queue_that_can_not_be_is_refused() -> None:
-    """It must exist, must be one, can't be that of another dead-letter queue, and can't go while it is named."""
+    """It must exist, can't be that of another dead-letter queue, and can't go while it is named."""
     broker = shared()
-    for name in ("missing.dlq", "failures", ""):
+    for name in ("missing.dlq", "missing", "", "no such/name"):
         with pytest.raises(InvalidArgument, match=r"dead.letter"):
             broker.update_queue("a", {"dead_letter_queue": name})
     with pytest.raises(InvalidArgument, match="none itself"):

@@ -19,7 +19,7 @@ from fairlane.model.message import NewMessage
 from tests.kit.waiting import PATIENCE_S
 from tests.unit.broker.brokers import Background, engine_on, run, store_of
 
-stores = pytest.mark.parametrize("kind", ["memory", "rocksdb"])
+stores = pytest.mark.parametrize("kind", ["memory", "folder"])
 
 
 def test_the_verbs_of_both_faces_are_made_from_one_source() -> None:
@@ -53,7 +53,7 @@ def test_threads_lifecycle(kind: str, tmp_path: Path) -> None:
     with pytest.raises(Closed):
         broker.queues()
     broker.close()
-    if kind == "rocksdb":
+    if kind == "folder":
         with open_broker(config) as broker:
             assert broker.get_config("a") == "b"
             assert broker.get("q.dlq", one.id).payload == b"1"
@@ -83,7 +83,7 @@ def test_asyncio_lifecycle(kind: str, tmp_path: Path) -> None:
         with pytest.raises(Closed):
             await broker.queues()
         await broker.close()
-        if kind == "rocksdb":
+        if kind == "folder":
             async with await open_async_broker(config) as broker:
                 assert await broker.get_config("a") == "b"
                 assert (await broker.get("q.dlq", one.id)).payload == b"1"

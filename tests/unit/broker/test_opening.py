@@ -54,7 +54,7 @@ def test_a_folder_that_this_process_has_open_is_refused(tmp_path: Path) -> None:
     """It is not another process that is to be closed, and the text does not say so."""
     with open_broker(tmp_path / "data"), pytest.raises(StoreLocked) as caught:
         open_broker(tmp_path / "data")
-    assert "This process has the store open already" in str(caught.value)
+    assert "or this process has, in another broker or client" in str(caught.value)
     assert "Threads of one process share one broker" in str(caught.value)
 
 

@@ -215,12 +215,12 @@ def test_inspect_tells_keys_throttles_and_counts() -> None:
     assert {t.name for t in broker.throttles()} == {"t", "elsewhere"}
 
 
-def test_cancel_takes_out_what_is_not_leased_each_on_its_own() -> None:
+def test_cancel_takes_out_what_waits_each_on_its_own() -> None:
     """Waiting and delayed ones go; a leased, an unknown and a repeated one are refused by code."""
     broker = broker_with()
     ids = broker.enqueue_many("q", [message(), message(), message(delay_ms=1_000)])
     held = lease_one(broker)
-    results = broker.cancel_many("q", [held.id, *[str(i) for i in ids[1:]], str(ids[1]), "nonsense"])
+    results = broker.cancel_many("q", [held.id, *[str(i) for i in ids[1:]], str(ids[1]), "nonsense"], only_waiting=True)
     assert codes(results) == ["not_pending", None, None, "message_not_found", "message_not_found"]
     broker.ack(held)
     assert broker.queue("q").waiting == 0

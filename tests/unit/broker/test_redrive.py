@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
+from fairlane.adapters.memory.store import MemoryStore
+from fairlane.broker.settings import Settings
 from fairlane.errors import InvalidArgument, QueueNotFound, RedriveNotFound
 from fairlane.model.views import DeadLetterFilter
 from fairlane.testing.faulty_store import FaultyStore
+from tests.kit.ids import numbered
 from tests.unit.broker.stepping import broker_with, buried, bury, lease_one, payloads
+
+SMALL = Settings(journal_retention_ms=1_000, segment_events=20, reader_hold_ms=10_000)
 
 
 def test_redrive_brings_all_back_with_their_attempts_forgotten() -> None:
@@ -92,22 +97,104 @@ def test_a_senseless_redrive_is_refused(bad: dict[str, Any]) -> None:
         broker.stop_redrive("redrive-9")
 
 
-def test_an_interrupted_redrive_loses_nothing() -> None:
-    """Whether the process dies or a commit fails half-way, each letter is in one queue; a second redrive finishes."""
+def test_an_interrupted_redrive_goes_on() -> None:
+    """Whether a commit fails or the process dies, each letter is in one queue, and in the end all have moved."""
     store = FaultyStore(random.Random(3))
     broker = broker_with(store=store)
     ids = {bury(broker) for _ in range(20)}
-    broker.redrive("q.dlq", rate=10.0)
+    started = broker.redrive("q.dlq", rate=10.0, by="ann")
     broker.advance(500)
     store.faults.arm("after_write")
     broker.advance(500)
     assert {view.id for name in ("q", "q.dlq") for view in broker.peek(name, 99)} == ids
-    assert [view.status for view in broker.redrives()] == ["stopped"]
+    before = broker.redrive_view(started.id)
     broker.reopen()
-    assert {view.id for name in ("q", "q.dlq") for view in broker.peek(name, 99)} == ids
-    broker.redrive("q.dlq")
+    after = broker.redrive_view(started.id)
+    assert (after.status, after.total, after.by, after.rate, after.started_ms) == (
+        *("running", 20, "ann", 10.0),
+        started.started_ms,
+    )
+    assert 5 <= before.moved <= after.moved < 20
+    for _ in range(20):
+        broker.advance(200)
+    view = broker.redrive_view(started.id)
+    assert (view.status, view.scanned, view.matched, view.moved) == ("done", 20, 20, 20)
+    assert [message.id for message in broker.peek("q", 99)] == sorted(ids)
+    broker.reopen()
+    assert broker.redrives() == [view]
+
+
+def test_a_redrive_keeps_to_its_rate_after_a_restart() -> None:
+    """The time that the broker was closed does not count, so there is no burst when it is opened."""
+    broker, _ = buried(30)
+    broker.redrive("q.dlq", rate=10.0)
+    broker.advance(500)
+    moved = broker.queue("q").waiting
+    broker.clock.advance(60_000)
+    broker.reopen()
+    broker.advance(500)
+    assert moved + 4 <= broker.queue("q").waiting <= moved + 7
+
+
+def test_a_redrive_never_moves_a_letter_twice() -> None:
+    """A letter that is moved and dies again while the redrive runs stays dead, also after a restart; so do new ones."""
+    broker, ids = buried(3)
+    started = broker.redrive("q.dlq", rate=1.0)
+    broker.step()
+    broker.nack(lease_one(broker), intent="dead")
+    new = bury(broker)
+    broker.reopen()
+    for _ in range(5):
+        broker.advance(1_000)
+    view = broker.redrive_view(started.id)
+    assert (view.status, view.total, view.moved) == ("done", 3, 3)
+    assert [message.id for message in broker.peek("q")] == ids[1:]
+    assert [message.id for message in broker.peek("q.dlq")] == [ids[0], new]
+
+
+def test_a_redrive_goes_on_after_the_base_of_the_journal_has_moved() -> None:
+    """Recovery that begins after its order knows it from the baseline, and the letters from what was carried."""
+    broker = broker_with(settings=SMALL, carry_floor=10)
+    ids = [bury(broker) for _ in range(10)]
+    started = broker.redrive("q.dlq", rate=1.0, wanted=DeadLetterFilter(ids=(*ids[:8],)))
     broker.advance(1_000)
-    assert {view.id for view in broker.peek("q", 99)} == ids
+    for _ in range(200):
+        broker.enqueue("q", b"")
+        broker.ack(lease_one(broker))
+    assert broker.engine.ledger.base > int(started.id.removeprefix("redrive-").partition("@")[0])
+    broker.reopen()
+    for _ in range(20):
+        broker.advance(1_000)
+    view = broker.redrive_view(started.id)
+    assert (view.status, view.moved) == ("done", 8)
+    assert [message.id for message in broker.peek("q.dlq")] == ids[8:]
+
+
+def test_a_letter_that_cannot_be_read_stays() -> None:
+    """The others move, the view says how many stay, and the broker goes on."""
+    store = MemoryStore()
+    broker = broker_with(store=store)
+    ids = [bury(broker) for _ in range(3)]
+    del store._bodies[numbered(ids[1])]
+    broker.engine.bodies.clear()
+    started = broker.redrive("q.dlq")
+    broker.advance(1_000)
+    view = broker.redrive_view(started.id)
+    assert (view.status, view.moved) == ("done", 2)
+    assert "can't be read" in (view.error or "")
+    assert [message.id for message in broker.peek("q.dlq")] == [ids[1]]
+
+
+def test_stats_show_what_moves() -> None:
+    """While a redrive runs, it is in the view of the queue and of its dead-letter queue."""
+    broker, _ = buried(3)
+    started = broker.redrive("q.dlq", rate=1.0)
+    broker.step()
+    for name in ("q", "q.dlq"):
+        (shown,) = broker.queue(name).redrives
+        assert (shown.id, shown.moved, shown.total) == (started.id, 1, 3)
+    broker.stop_redrive(started.id)
+    assert broker.queue("q").redrives == ()
 
 
 def test_a_leased_dead_letter_is_not_redriven() -> None:

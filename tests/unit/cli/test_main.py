@@ -15,7 +15,6 @@ from click.testing import CliRunner
 from fairlane import __version__
 from fairlane.cli.formatting import duration
 from fairlane.cli.main import SECTIONS, cli
-from fairlane.cli.parameters import milliseconds
 from fairlane.cli.session import DEFAULT_SERVER, Connect, Endpoint
 from fairlane.errors import (
     Closed,
@@ -27,6 +26,7 @@ from fairlane.errors import (
     StoreLocked,
     Unauthenticated,
 )
+from fairlane.model.durations import milliseconds
 from tests.unit.cli.shell import Shell
 
 NAMES = [name for section in SECTIONS.values() for name in section]
@@ -71,13 +71,16 @@ def test_errors_have_exit_codes(error: BaseException, code: int) -> None:
 
 
 def test_a_missing_extra_is_named() -> None:
-    """A missing package is named; a missing module of our own is a bug and raises."""
+    """A missing package is named with its extra; a missing module of our own is a bug and raises."""
     missing = ModuleNotFoundError("No module named 'websockets'", name="websockets")
     result = CliRunner().invoke(cli, ["queue", "list"], obj=refusing(missing))
-    assert (result.exit_code, "error[missing]: This command needs the Python package websockets" in result.stderr) == (
-        1,
-        True,
-    )
+    cause = "error[missing]: This command needs the Python package websockets, which is not installed."
+    remedy = "remedy: Install the extra that brings it: fairlane[client]."
+    assert (result.exit_code, result.stderr) == (1, f"{cause}\n{remedy}\n")
+    told = ImportError("The server needs uvicorn and websockets: install fairlane[server].")
+    result = CliRunner().invoke(cli, ["queue", "list"], obj=refusing(told))
+    cause = "error[missing]: The server needs uvicorn and websockets."
+    assert result.stderr == f"{cause}\nremedy: Install the extra that brings it: fairlane[server].\n"
     fault = ModuleNotFoundError("No module named 'fairlane.nope'", name="fairlane.nope")
     assert CliRunner().invoke(cli, ["queue", "list"], obj=refusing(fault)).exception is fault
 

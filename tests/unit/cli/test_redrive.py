@@ -16,6 +16,21 @@ def test_dead_letters_go_back(shell: Shell) -> None:
     assert (shell.broker.queue("jobs").waiting, shell.broker.queue("jobs").dead) == (3, 0)
 
 
+def test_the_dead_letters_of_one_of_several_queues_go_back(shell: Shell) -> None:
+    """Naming a queue means its own letters, wherever they are; naming the dead-letter queue means all, unless from."""
+    broker = shell.broker
+    broker.create_queue("failures")
+    for name in ("a", "b"):
+        broker.create_queue(name, {"dead_letter_queue": "failures"})
+        broker.enqueue(name, name.encode())
+        broker.nack(broker.lease(name)[0], intent="dead")
+    listed = [shell.ok("-o", "json", "dlq", "list", *queue).json for queue in (["a"], ["failures", "--from", "b"])]
+    assert [[view["dead"]["origin"] for view in views] for views in listed] == [["a"], ["b"]]
+    assert shell.ok("redrive", "a").out == "Moved 1 message from failures.\n"
+    assert shell.ok("redrive", "failures").out == "Moved 1 message from failures.\n"
+    assert (broker.queue("a").waiting, broker.queue("b").waiting, broker.queue("failures").waiting) == (1, 1, 0)
+
+
 def test_a_dry_run_counts(shell: Shell) -> None:
     """A dry run counts the selected messages and moves none."""
     died(shell)
@@ -37,8 +52,22 @@ def test_no_wait_returns_at_once(shell: Shell) -> None:
     """With --no-wait the command prints the id and returns."""
     died(shell)
     outcome = shell.ok("redrive", "jobs", "--rate", "0.001", "--no-wait")
-    assert outcome.out == "Started redrive redrive-1 of jobs.dlq.\n"
-    assert shell.broker.stop_redrive("redrive-1").status == "stopped"
+    (view,) = shell.broker.redrives()
+    assert outcome.out == f"Started redrive {view.id} of jobs.dlq.\n"
+    assert view.id.endswith("@jobs.dlq")
+
+
+def test_redrives_are_listed_and_stopped(shell: Shell) -> None:
+    """Progress, rate and status are shown by ``dlq redrives`` and by ``stats``, until ``dlq stop`` ends the redrive."""
+    died(shell)
+    view = shell.broker.redrive("jobs.dlq", rate=0.001, by="ann")
+    shell.broker.redrive_view(view.id)
+    listed = shell.ok("dlq", "redrives").out.splitlines()[-1].split()
+    assert listed[:5] == [view.id, "jobs.dlq", "running", "1", "3"]
+    assert shell.ok("stats", "jobs").out.splitlines()[-1].split()[:5] == listed[:5]
+    assert shell.ok("dlq", "stop", view.id).out == "Redrive stopped after moving 1 message from jobs.dlq.\n"
+    assert shell.ok("-o", "json", "dlq", "redrives").json[0]["status"] == "stopped"
+    assert shell.run("-o", "json", "dlq", "stop", "redrive-99").error["code"] == "redrive_not_found"
 
 
 def test_an_interrupt_stops_it(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

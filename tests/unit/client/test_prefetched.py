@@ -81,7 +81,7 @@ class Slow(EmbeddedTransport):
 class _Late:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self.ended, self.withdraw = sink.ended, sink.withdraw
+        self.ended, self.withdraw, self.cancelled = sink.ended, sink.withdraw, sink.cancelled
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         self._sink.deliver([_overdue(delivery) for delivery in deliveries])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -57,6 +57,9 @@ class Taken:
 
     def ended(self, error: FairlaneError) -> None:
         self.error = error
+
+    def cancelled(self, ids: Sequence[str]) -> None:
+        self.gone = list(ids)
 
     def withdraw(self, matches: Callable[[str], bool]) -> list[Delivery]:
         return [delivery for delivery in self.deliveries if matches(delivery.id)]

@@ -335,3 +335,28 @@ async def next_frame(socket: Any, kind: type[Any], *, number: int | None = None)
             for frame in frames_of(await socket.recv()):
                 if isinstance(frame, kind) and (number is None or frame.number == number):
                     return frame
+
+
+def test_a_redrive_goes_on_at_the_node_that_takes_its_queue_over() -> None:
+    """A redrive with a rate is watched and stopped by the same id after its queue has moved; no letter is lost."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            await made(cluster, "orders")
+            before, (to,) = cluster.owner("orders"), cluster.others("orders")
+            await before.done("queue/enqueue", {"queue": "orders", "messages": [HELLO] * 3})
+            for _ in range(3):
+                held = receipts(await leased(before, "orders")) | {"intent": "dead"}
+                await before.done("queue/nack", held)
+            started = await before.done("queues/redrive", {"queue": "orders.dlq", "rate": 0.001})
+            await moved("orders", to, asked=before)
+            view = await before.done("queues/redrive/view", {"id": started["id"]})
+            assert (view["status"], view["total"], view["id"]) == ("running", 3, started["id"])
+            (shown,) = (await before.done("queue/stats", {"queue": "orders"}))["redrives"]
+            assert shown["id"] == started["id"]
+            stopped = await before.done("queues/redrive/stop", {"id": started["id"]})
+            assert stopped["status"] == "stopped"
+            stats = await to.done("queue/stats", {"queue": "orders"})
+            assert (stats["waiting"], stats["dead"]) == (stopped["moved"], 3 - stopped["moved"])
+
+    run(main())

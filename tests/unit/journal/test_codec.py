@@ -82,7 +82,7 @@ def test_a_policy_without_later_fields_gets_their_defaults() -> None:
 
 def test_fields_that_are_not_known_are_passed_over_at_the_end() -> None:
     """A record of this version with more at its end is read without it."""
-    page = codec.decode(written(["acked", 4, "q", [1], None, False, "more", {"and": "more"}]))
+    page = codec.decode(written(["acked", 4, "q", [1], None, False, None, "more", {"and": "more"}]))
     assert page.records == [Acked(4, "q", [1], None)]
 
 

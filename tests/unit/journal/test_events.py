@@ -22,17 +22,30 @@ from fairlane.journal.records import (
     Dead,
     Enqueued,
     Extended,
+    FinishedImage,
     Leased,
     Opened,
     Picking,
+    PiecesDeleted,
+    PieceStored,
     Published,
     QueuePaused,
     QueueRemoved,
     QueueSet,
     ReaderSet,
+    RedriveEnd,
+    RedriveEnded,
     Redriven,
+    RedriveStarted,
+    RefusedMessages,
     Removed,
+    ResultsSwept,
     Returned,
+    ScheduleFired,
+    ScheduleMissed,
+    SchedulePaused,
+    ScheduleRemoved,
+    ScheduleSet,
     Sealed,
     SinkRemoved,
     SinkSet,
@@ -41,10 +54,15 @@ from fairlane.journal.records import (
     StateSet,
     Terms,
     Trimmed,
+    UploadBegun,
+    UploadDropped,
 )
 from fairlane.journal.schema import NAMES
-from fairlane.model.message import NEVER_MS
+from fairlane.model.ids import number_text
+from fairlane.model.message import NEVER_MS, FailureDetail, NewMessage
 from fairlane.model.policy import QueuePolicy
+from fairlane.model.schedules import ScheduleSpec
+from fairlane.model.views import DeadLetterFilter
 from tests.unit.journal.drawn_pages import Row, pages
 
 FULL_TERMS = Terms(
@@ -70,7 +88,9 @@ FULL_TERMS_TOLD: tuple[Row, Row] = (
     },
 )
 PLAIN_TOLD: Row = {"fairness_key": ["acme"], "cost": 1, "priority": "normal", "throttles": []}
+DAILY = ScheduleSpec(cron="0 7 * * *", message=NewMessage(payload=b"secret"))
 STAGED_TOLD: Row = {"name": "out", "position": 7, "value": "t1"}
+CANCELLED = FinishedImage(3, "orders", "acme", "cancelled", 100, 200, 800)
 M3, M4, M5 = "0000000000000003", "0000000000000004", "0000000000000005"
 
 TOLD: list[tuple[AnyRecord, list[Row]]] = [
@@ -134,16 +154,52 @@ TOLD: list[tuple[AnyRecord, list[Row]]] = [
     ),
     (Returned(90, "orders", [3], "release"), [{"message_id": M3, "reason": "release"}]),
     (
+        Returned(90, "orders", [3], "failure", None, ["boom"], FailureDetail(worker="w1")),
+        [{"message_id": M3, "reason": "failure", "error": "boom", "value": '{"worker":"w1"}'}],
+    ),
+    (
         Dead(90, "orders", [3], "max_attempts", "expiry", ["late"]),
         [{"message_id": M3, "reason": "max_attempts", "ended": "expiry", "error": "late", "target": "orders.dlq"}],
     ),
     (Dead(90, "orders", [3], "deadline"), [{"message_id": M3, "reason": "deadline", "target": "orders.dlq"}]),
     (Removed(90, "orders", [3], "purged"), [{"message_id": M3, "reason": "purged"}]),
     (
-        Redriven(90, "orders.dlq", [3, 4], "orders", FULL_TERMS, "ann"),
+        Removed(90, "orders", [3], "cancelled", [CANCELLED], "why", "ann"),
+        [{"message_id": M3, "reason": "cancelled", "expires_ms": 800, "value": "why", "by": "ann"}],
+    ),
+    (
+        Acked(90, "orders", [3, 4, 5], finished=[FinishedImage(4, "orders", "a", "done", 1, 2, 800, 1, 91, 6)]),
+        [{"message_id": M3}, {"message_id": M4, "expires_ms": 800, "size_bytes": 6}, {"message_id": M5}],
+    ),
+    (ResultsSwept(90, 800), [{"expires_ms": 800}]),
+    (
+        Redriven(90, "orders.dlq", [3, 4], "orders", FULL_TERMS, "ann", 70),
         [
-            {"message_id": M3, "target": "orders", "by": "ann", **FULL_TERMS_TOLD[0]},
-            {"message_id": M4, "target": "orders", "by": "ann", **FULL_TERMS_TOLD[1]},
+            {"message_id": M3, "target": "orders", "by": "ann", "position": 70, **FULL_TERMS_TOLD[0]},
+            {"message_id": M4, "target": "orders", "by": "ann", "position": 70, **FULL_TERMS_TOLD[1]},
+        ],
+    ),
+    (
+        RedriveStarted(90, "orders.dlq", DeadLetterFilter(error="x"), 7, 5, 2.5, "orders", "ann"),
+        [
+            {
+                "position": 90,
+                "target": "orders",
+                "value": '{"wanted":{"error":"x"},"total":7,"count":5,"rate":2.5}',
+                "by": "ann",
+            }
+        ],
+    ),
+    (
+        RedriveEnded(90, "orders.dlq", 70, RedriveEnd("failed", 9, 7, 5, "gone", "ann")),
+        [
+            {
+                "position": 70,
+                "reason": "failed",
+                "error": "gone",
+                "value": '{"scanned":7,"matched":5}',
+                "by": "ann",
+            }
         ],
     ),
     (StateSet(90, "orders", 3, 12), [{"message_id": M3, "size_bytes": 12}]),
@@ -183,6 +239,31 @@ TOLD: list[tuple[AnyRecord, list[Row]]] = [
     (SinkSet(90, "orders", "out", 7, 2, 7), [{"name": "out", "position": 7}]),
     (SinkSet(90, "orders", "out", None, 0, 7), [{"name": "out"}]),
     (SinkRemoved(90, "orders", "out", "ann"), [{"name": "out", "by": "ann"}]),
+    (
+        RefusedMessages(90, "orders", "key_full", ["acme", ("beta", "web"), None], [3, 2, 1], [9, 2, 1]),
+        [
+            {"fairness_key": ["acme"], "reason": "key_full", "messages": 3, "cost": 9},
+            {"fairness_key": ["beta", "web"], "reason": "key_full", "messages": 2, "cost": 2},
+            {"reason": "key_full", "messages": 1, "cost": 1},
+        ],
+    ),
+    (
+        ScheduleSet(90, "orders", "daily", DAILY, "ann"),
+        [{"name": "daily", "value": '{"cron":"0 7 * * *","message":{}}', "size_bytes": 6, "by": "ann"}],
+    ),
+    (ScheduleRemoved(90, "orders", "daily", "ann"), [{"name": "daily", "by": "ann"}]),
+    (SchedulePaused(90, "orders", "daily", True, "ann"), [{"name": "daily", "is_paused": True, "by": "ann"}]),
+    (
+        ScheduleFired(90, "orders", "daily", 60_000, 89),
+        [{"name": "daily", "message_id": number_text(89), "due_ms": 60_000}],
+    ),
+    (
+        ScheduleMissed(90, "orders", "daily", 60_000, 3, "late"),
+        [{"name": "daily", "due_ms": 60_000, "reason": "late", "value": '{"missed":3}'}],
+    ),
+    (UploadBegun(90, "orders", 100, "ann"), [{"position": 90, "by": "ann"}]),
+    (PieceStored(90, "orders", 80, 3, 100), [{"position": 80, "size_bytes": 100}]),
+    (UploadDropped(90, "orders", 80, "silence"), [{"position": 80, "reason": "silence"}]),
     (Opened(90), [{}]),
     (Opened(90, 480), [{"value": '{"built_ms":480}'}]),
     (Opened(90, 0, "00000000000000aa"), [{"value": '{"journal_id":"00000000000000aa"}'}]),
@@ -221,9 +302,10 @@ def test_what_recovery_needs_leaves_gaps() -> None:
         Acked(90, "orders", [3]),
         Carried(91, [], [], 0),
         Baseline(92, [], {}, [], [], 1, 0, 0),
-        Acked(93, "orders", [4]),
+        PiecesDeleted(93, [7]),
+        Acked(94, "orders", [4]),
     ]
-    assert [(row["sequence"], row["message_id"]) for row in rows(Page(1, 500, records))] == [(90, M3), (93, M4)]
+    assert [(row["sequence"], row["message_id"]) for row in rows(Page(1, 500, records))] == [(90, M3), (94, M4)]
 
 
 def test_a_page_without_events_has_no_rows() -> None:

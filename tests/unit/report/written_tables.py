@@ -45,7 +45,7 @@ def usage(queue: str, key: str, **counts: int) -> dict[str, Any]:
     """Return a row of ``tenant_usage``."""
     names = (
         *("enqueued", "enqueued_bytes", "enqueued_cost", "leased", "acked", "acked_bytes", "cost_estimated"),
-        *("cost_true", "service_ms", "failed", "dead", "removed", "redriven"),
+        *("cost_true", "service_ms", "failed", "dead", "removed", "redriven", "refused", "refused_cost"),
     )
     return {"queue": queue, "key": key, "top_key": key, "hour_ms": 0, **dict.fromkeys(names, 0), **counts}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlane.scheduler import Item, Kernel, KeyPolicy, Priority
-from fairlane.scheduler.holdups import Holdup
+from fairlane.scheduler.lanes import Holdup
 from tests.unit.scheduler.workload import offer
 
 

@@ -16,6 +16,7 @@ from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.assembly import AsyncBroker, open_async_broker
 from fairlane.broker.engine.engine import Engine
+from fairlane.broker.settings import Settings
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.local import LocalGateway
 from fairlane.server.api_keys import ApiKeys
@@ -54,11 +55,11 @@ class LocalServer:
         return (await self.context.api_keys.create(request, Caller())).key
 
 
-async def _broker(clock: FakeClock | None) -> AsyncBroker:
+async def _broker(clock: FakeClock | None, settings: Settings) -> AsyncBroker:
     if clock is None:
-        return await open_async_broker()
+        return await open_async_broker(settings=settings)
     hooks = LuaHooks(lambda _queue, _key: None)
-    engine = Engine(MemoryStore(), hooks=hooks, clock=clock, entropy=SeededEntropy())
+    engine = Engine(MemoryStore(), hooks=hooks, clock=clock, entropy=SeededEntropy(), settings=settings)
     engine.open()
     return AsyncBroker(engine)
 
@@ -70,9 +71,10 @@ async def opened(
     limits: CallLimits | None = None,
     hosts: frozenset[str] | None = None,
     clock: FakeClock | None = None,
+    settings: Settings | None = None,
 ) -> AsyncIterator[LocalServer]:
     """Open a server with one queue, ``orders``; its time is the machine's unless a clock is given."""
-    async with await _broker(clock) as broker:
+    async with await _broker(clock, settings or Settings()) as broker:
         keys = ApiKeys(broker, is_required=requires_auth)
         context = ServerContext(LocalGateway(broker), api_keys=keys, limits=limits, hosts=hosts)
         await broker.create_queue("orders")

@@ -175,15 +175,15 @@ MANY: bytes = b"\xdc" + (10_000).to_bytes(2) + b"\x80" * 10_000
 REPEATED = {
     "a list": (
         b"\xde" + (101).to_bytes(2) + b"\xa5queue\xa6orders" + (b"\xa8messages" + MANY) * 100,
-        "Invalid enqueue request: it has 101 fields; no request has more than 15.",
+        "Invalid enqueue request: it has 101 fields; no request has more than 20.",
     ),
     "headers": (
         request(b"messages", b"\x91\xde" + (60_000).to_bytes(2) + b"\xa7headers\x81\xa1a\xa0" * 60_000),
-        "Invalid enqueue request: a message has more than 15 fields.",
+        "Invalid enqueue request: a message has more than 20 fields.",
     ),
     "throttles": (
         request(b"messages", b"\x91\xde" + (60_000).to_bytes(2) + b"\xa9throttles\x91\xa1a" * 60_000),
-        "Invalid enqueue request: a message has more than 15 fields.",
+        "Invalid enqueue request: a message has more than 20 fields.",
     ),
 }
 

@@ -16,8 +16,11 @@ from fairlane.server.limits import CallLimits
 from fairlane.server.shutdown import dismiss_waiters, settled
 from fairlane.testing.clock import FakeClock
 from fairlane.verbs.config import TryHook
+from fairlane.verbs.dead_letters import StopRedrive
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.schedules import RunSchedule
+from fairlane.verbs.status import WATCHING
 from fairlane.verbs.table import VERBS
 
 from .local_server import LocalServer, opened, run
@@ -28,7 +31,8 @@ MSGPACK = {"content-type": "application/msgpack"}
 
 def test_every_verb_has_a_handler() -> None:
     """Every verb is answered by the broker, except those about API keys and clusters, which the server answers."""
-    answered = {name for name, verb in VERBS.items() if verb.request in {Lease, TryHook, *READS, *DECIDERS}}
+    known = {Lease, TryHook, RunSchedule, StopRedrive, *WATCHING, *READS, *DECIDERS}
+    answered = {name for name, verb in VERBS.items() if verb.request in known}
     elsewhere = {name for name, verb in VERBS.items() if verb.request.__module__.endswith((".keys", ".cluster"))}
     assert answered | elsewhere == set(VERBS)
     assert not answered & elsewhere
@@ -55,6 +59,42 @@ def test_a_message_goes_its_way_in_json() -> None:
             assert acked.json() == {"results": [{}]}
             again = await server.post("queue/ack", {"queue": "orders", "receipts": [receipt]})
             assert again.json()["results"][0]["error"]["code"] == "message_not_found"
+
+    run(main())
+
+
+def test_a_json_value_is_a_payload() -> None:
+    """A message in JSON may have a value in place of base64, in an enqueue and in a forward; it is kept as written."""
+
+    async def main() -> None:
+        async with opened() as server:
+            messages = [{"json": {"order": 7, "of": ["a"]}, "fairness_key": "acme"}, {"json": None}, {"payload": HELLO}]
+            sent = await server.post("queue/enqueue", {"queue": "orders", "messages": messages})
+            assert sent.status_code == 200
+            leased = (await server.post("queue/lease", {"queue": "orders", "count": 3})).json()["deliveries"]
+            payloads = {base64.b64decode(delivery["payload"]) for delivery in leased}
+            assert payloads == {b'{"order":7,"of":["a"]}', b"null", b"hello"}
+            receipt = {"id": leased[0]["id"], "token": leased[0]["token"]}
+            forward = {"queue": "orders", "receipt": receipt, "messages": {"orders": [{"json": [1]}]}}
+            assert len((await server.post("queue/forward", forward)).json()["ids"]) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ({"json": 1, "payload": HELLO}, "both payload and json"),
+        ({"json": 1, "fairnes_key": "acme"}, "fairnes_key"),
+    ],
+)
+def test_a_json_value_is_checked_like_any_message(message: dict[str, Any], told: str) -> None:
+    """A message with both forms, or with an unknown field beside the value, is refused."""
+
+    async def main() -> None:
+        async with opened() as server:
+            answer = await server.post("queue/enqueue", {"queue": "orders", "messages": [message]})
+            assert (answer.status_code, told in answer.json()["error"]["cause"]) == (400, True)
 
     run(main())
 

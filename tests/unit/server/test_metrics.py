@@ -6,6 +6,7 @@ from collections import Counter
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from fairlane.broker.measurements import Waited
@@ -13,6 +14,7 @@ from fairlane.errors import InvalidArgument
 from fairlane.journal.records import Enqueued, Leased, QueueRemoved, Terms
 from fairlane.model.histogram import Histogram
 from fairlane.model.message import NewMessage
+from fairlane.model.schedules import ScheduleSpec
 from fairlane.server.metrics.families import OTHERS, Exemplar, Family, Sample, histogram_samples, render
 from fairlane.server.metrics.fold import KEYS_MAX, MetricsFold
 from fairlane.server.metrics.scrape import Metrics
@@ -102,6 +104,53 @@ def test_a_late_lease_expiry_is_measured() -> None:
             assert seen["fairlane_lease_expiry_lateness_seconds_count", ()] == 1
             assert seen["fairlane_lease_expiry_lateness_seconds_sum", ()] == 0.2
             assert seen["fairlane_messages_total", ("orders", "returned", "expiry")] == 1
+
+    run(main())
+
+
+def test_refused_messages_are_counted_by_queue_and_code() -> None:
+    """Messages that a limit kept out of a batch show up, also if the call as a whole succeeded, and 0 before that."""
+
+    async def main() -> None:
+        clock = FakeClock()
+        async with opened(clock=clock) as server:
+            await server.broker.update_queue("orders", {"key_waiting_max": 1})
+            await server.broker.enqueue("orders", NewMessage(fairness_key="acme"))
+            assert (await values(server))["fairlane_refused_total", ("orders", "key_full")] == 0
+            await server.broker.enqueue_many("orders", [NewMessage(fairness_key="acme")] * 3)
+            clock.advance(1_000)
+            await server.broker.enqueue("orders", NewMessage(fairness_key="beta"))
+            seen = await values(server)
+            assert seen["fairlane_refused_total", ("orders", "key_full")] == 3
+            assert seen["fairlane_refused_total", ("orders", "queue_full")] == 0
+
+    run(main())
+
+
+def test_ticks_of_schedules_are_counted_by_outcome() -> None:
+    """Fired, missed and run by hand are told apart, and schedules are counted by state with their next tick."""
+
+    async def main() -> None:
+        clock = FakeClock(1_800_000_000_000)
+        async with opened(clock=clock) as server:
+            broker = server.broker
+            spec = ScheduleSpec(every_ms=60_000, until_ms=1_800_000_120_000)
+            await broker.set_schedule("orders", "a", replace(spec, overlap="skip"))
+            await broker.set_schedule("orders", "b", spec)
+            await broker.set_schedule("orders", "c", spec)
+            await broker.pause_schedule("orders", "c")
+            assert (await values(server))["fairlane_schedule_next_timestamp_seconds", ("orders",)] == 1_800_000_060
+            for _ in range(2):
+                clock.advance(60_000)
+                await broker.enqueue("orders", NewMessage())
+            await broker.run_schedule("orders", "b")
+            seen = await values(server)
+            outcomes = ("fired", "manual", "overlap")
+            ticks = [seen["fairlane_schedule_ticks_total", ("orders", outcome)] for outcome in outcomes]
+            assert ticks == [3, 1, 1]
+            states = {state: seen["fairlane_schedules", ("orders", state)] for state in ("active", "paused", "delayed")}
+            assert states == {"active": 2, "paused": 1, "delayed": 0}
+            assert ("fairlane_schedule_next_timestamp_seconds", ("orders",)) not in seen
 
     run(main())
 

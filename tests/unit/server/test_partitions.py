@@ -153,3 +153,31 @@ def test_who_follows_is_told_how_the_queue_is_split() -> None:
                 assert await owner.done("queue/ack", acking, x_fairlane_follows="1") == {"results": [{}]}
 
     run(main())
+
+
+def test_large_payloads_go_to_the_partition_of_their_key() -> None:
+    """Pieces and message are at the node that has the key, whichever node is asked, and are read from there."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            await split(cluster, "films", 3)
+            await everybody_knows(cluster, "films", 3)
+            payload = bytes(range(250)) * 4_400
+            for at, tenant in enumerate(TENANTS[:4]):
+                member = cluster["ab"[at % 2]]
+                begun = await member.done("queue/upload/begin", {"queue": "films", "fairness_key": tenant})
+                size = begun["piece_bytes"]
+                for index in range(-(-len(payload) // size)):
+                    data = base64.b64encode(payload[index * size : (index + 1) * size]).decode()
+                    piece = {"queue": "films", "id": begun["id"], "index": index, "data": data}
+                    await cluster["ba"[at % 2]].done("queue/upload/piece", piece)
+                new = {"upload": begun["id"], "fairness_key": tenant}
+                answer = await member.done("queue/enqueue", {"queue": "films", "messages": [new]})
+                message_id = answer["results"][0]["id"]
+                assert partition_of_id(message_id) == partition_of_key(tenant, 3)
+                asked = {"queue": "films", "id": message_id, "offset": size + 1, "count": 9}
+                found = await cluster["ba"[at % 2]].done("queue/payload", asked)
+                assert base64.b64decode(found["data"]) == payload[size + 1 : size + 10]
+            assert (await cluster["a"].done("queue/upload/list", {"queue": "films"}))["uploads"] == []
+
+    run(main())

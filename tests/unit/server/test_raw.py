@@ -8,9 +8,9 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from fairlane.broker.settings import Settings
 from fairlane.model.message import NewMessage
 from fairlane.model.policy import QueuePolicy
-from fairlane.server.limits import CallLimits
 from fairlane.verbs.keys import Grant
 from tests.unit.server.local_server import LocalServer, opened, run
 
@@ -163,10 +163,12 @@ def test_a_body_that_is_too_long_is_refused_and_the_connection_ends() -> None:
     """By what its length says, or as soon as it is longer; nothing of the rest is read."""
 
     async def main() -> None:
-        async with opened(limits=CallLimits(body_bytes_max=1000)) as server:
-            told = await enqueue(server, "queue=orders", b"x" * 1001)
+        async with opened(settings=Settings(upload_bytes_max=2_000_000)) as server:
+            told = await enqueue(server, "queue=orders", b"x" * 2_000_001)
             assert (told.status_code, told.headers["connection"]) == (413, "close")
-            assert (await enqueue(server, "queue=orders", b"x" * 1000)).status_code == 200
+            assert "upload_bytes_max is 2000000" in told.json()["error"]["cause"]
+            assert (await enqueue(server, "queue=orders", b"x" * 2_000_000)).status_code == 200
+            assert (await server.broker.uploads("orders")) == []
 
     run(main())
 

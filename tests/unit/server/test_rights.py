@@ -15,7 +15,14 @@ from fairlane.verbs.verb import Right
 
 from .local_server import connected, opened, run
 
-RIGHTS: tuple[Right, ...] = ("produce", "consume", "admin")
+RIGHTS: tuple[Right, ...] = ("produce", "consume", "observe", "admin")
+SUFFICIENT: dict[Right, tuple[Right, ...]] = {
+    "produce": ("produce", "admin"),
+    "consume": ("consume", "admin"),
+    "observe": ("observe", "consume", "admin"),
+    "admin": ("admin",),
+}
+"""The rights that are enough where one is needed, written down by hand."""
 RECEIPT = {"id": "0" * 16, "token": 1}
 BODIES: dict[str, dict[str, Any]] = {
     "enqueue": {"queue": "orders", "messages": [{}]},
@@ -27,9 +34,19 @@ BODIES: dict[str, dict[str, Any]] = {
     "cancel": {"queue": "orders", "ids": ["0" * 16]},
     "get": {"queue": "orders", "id": "0" * 16},
     "explain": {"queue": "orders", "id": "0" * 16},
+    "status": {"queue": "orders", "id": "0" * 16},
+    "result": {"queue": "orders", "id": "0" * 16},
+    "report_progress": {"queue": "orders", "receipt": RECEIPT},
     "get_state": {"queue": "orders", "id": "0" * 16},
     "set_state": {"queue": "orders", "receipt": RECEIPT},
     "update_queue": {"queue": "orders", "policy": {}},
+    "set_schedule": {"queue": "orders", "name": "s", "spec": {"cron": "0 7 * * *"}},
+    "ensure_schedule": {"queue": "orders", "name": "s", "spec": {"cron": "0 7 * * *"}},
+    "pause_schedule": {"queue": "orders", "name": "s"},
+    "resume_schedule": {"queue": "orders", "name": "s"},
+    "delete_schedule": {"queue": "orders", "name": "s"},
+    "run_schedule": {"queue": "orders", "name": "s"},
+    "get_schedule": {"queue": "orders", "name": "s"},
     "try_hook": {"queue": "orders", "hook": "on_enqueue", "script": "x"},
     "redrive": {"queue": "orders"},
     "redrive_view": {"id": "x"},
@@ -37,6 +54,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "set_config": {"values": {}},
     "set_reader": {"name": "x", "position": 0},
     "remove_reader": {"name": "x"},
+    "upload_piece": {"queue": "orders", "id": "x", "index": 0},
+    "drop_upload": {"queue": "orders", "id": "x"},
+    "read_payload": {"queue": "orders", "id": "x"},
     "register_consumer": {"queue": "orders", "consumer": "c"},
     "claim": {"queue": "orders", "consumer": "c", "epoch": 1, "done": 0},
     "read_claim": {"queue": "orders", "consumer": "c", "claim": 1},
@@ -71,7 +91,25 @@ def test_a_verb_is_refused_without_its_right(name: str) -> None:
                 on_another = await server.key(Grant(right=right, queues="another*"))
                 assert (await server.post(verb.path, body, key=on_another)).status_code == 403
                 answer = await server.post(verb.path, body, key=await server.key(Grant(right=right)))
-                assert (answer.status_code == 403) == (right not in (verb.right, "admin"))
+                is_enough = any(right in SUFFICIENT[needed] for needed in verb.rights)
+                assert (answer.status_code == 403) == (not is_enough)
+
+    run(main())
+
+
+def test_a_monitor_reads_metrics_and_views_and_changes_nothing() -> None:
+    """The right to observe is enough for metrics, the list of queues and the live feed, and for nothing else."""
+
+    async def main() -> None:
+        async with opened(requires_auth=True) as server:
+            monitor = await server.key(Grant(right="observe"))
+            headers = {"authorization": f"Bearer {monitor}"}
+            for page in ("/metrics", "/v1/queues", "/v1/queues/orders"):
+                assert (await server.http.get(page, headers=headers)).status_code == 200
+            for page in ("/v1/config", "/v1/journal"):
+                assert (await server.http.get(page, headers=headers)).status_code == 403
+            for path in ("queue/peek", "queue/lease", "queues/purge"):
+                assert (await server.post(path, {"queue": "orders"}, key=monitor)).status_code == 403
 
     run(main())
 

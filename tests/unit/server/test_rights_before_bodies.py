@@ -11,6 +11,7 @@ import pytest
 
 from fairlane.verbs.keys import Grant
 from fairlane.verbs.table import PATHS, VERBS
+from fairlane.verbs.verb import Right, Verb
 from fairlane.wire.frames import Call, Refused, message_of
 from fairlane.wire.grpc import broker_pb2
 from tests.unit.server.grpc_client import called, refused, trailing
@@ -46,6 +47,13 @@ async def answered(
     return sent[0]["status"], msgspec.json.decode(sent[1]["body"])["error"]["code"]
 
 
+def other_than(verb: Verb | None) -> Right:
+    """Return a right that is not enough for a verb, or without one for consuming."""
+    if verb is not None and verb.about == "message":
+        return "observe"  # producers and consumers may ask about messages
+    return "produce" if verb is None or verb.right in ("consume", "observe") else "consume"
+
+
 @pytest.mark.parametrize("path", [*PATHS, "queue/subscribe", "queue/subscribeWithState", "queue/watch"])
 def test_over_http_no_body_is_read_of_a_caller_without_the_right(path: str) -> None:
     """A caller without an API key, or without a grant for what the path needs, is refused by the head alone."""
@@ -53,9 +61,7 @@ def test_over_http_no_body_is_read_of_a_caller_without_the_right(path: str) -> N
     async def main() -> None:
         async with opened(requires_auth=True) as server:
             assert await answered(server, f"/v1/{path}", None) == (401, "unauthenticated")
-            verb = PATHS.get(path)
-            right = "consume" if verb is None else verb.right
-            other = Grant(right="produce" if right == "consume" else "consume", queues="*")
+            other = Grant(right=other_than(PATHS.get(path)), queues="*")
             assert await answered(server, f"/v1/{path}", await server.key(other)) == (403, "forbidden")
 
     run(main())
@@ -79,8 +85,7 @@ def test_on_the_stream_no_request_is_decoded_of_a_caller_without_the_right(verb:
 
     async def main() -> None:
         async with opened(requires_auth=True) as server:
-            right = VERBS[verb].right if verb in VERBS else "consume"
-            other = Grant(right="produce" if right == "consume" else "consume", queues="*")
+            other = Grant(right=other_than(VERBS.get(verb)), queues="*")
             async with connected(server, key=await server.key(other)) as socket:
                 socket.give(message_of([Call(1, verb, NO_REQUEST)]))
                 assert (await socket.next(Refused)).error.code == "forbidden"

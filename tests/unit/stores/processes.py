@@ -10,10 +10,10 @@ from pathlib import Path
 
 _PRELUDE = """
 import os, signal, sys
-from fairlane.adapters.rocksdb.store import RocksDbStore
+from fairlane.assembly import open_store
 from fairlane.testing.store_contract import commit_of
 
-store = RocksDbStore(sys.argv[1], durability=sys.argv[2])
+store = open_store(sys.argv[1], durability=sys.argv[2])
 store.recover()
 """
 _HOLD = """
@@ -28,16 +28,16 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def write_and_die(folder: Path, *, commits: int, durability: str = "fsync") -> int:
+def write_and_die(folder: Path, *, commits: int, durability: str = "fsync", kind: str = "rocksdb") -> int:
     """Write commits with a body each in another process, which syncs and is killed. Return its exit code."""
-    arguments = [str(folder), durability, str(commits)]
+    arguments = [f"{kind}:{folder}", durability, str(commits)]
     return subprocess.run([sys.executable, "-c", _PRELUDE + _WRITE_AND_DIE, *arguments], check=False).returncode
 
 
 @contextmanager
-def held_open(folder: Path) -> Iterator[None]:
+def held_open(folder: Path, *, kind: str = "rocksdb") -> Iterator[None]:
     """Keep a store open in another process."""
-    command = [sys.executable, "-c", _PRELUDE + _HOLD, str(folder), "fsync"]
+    command = [sys.executable, "-c", _PRELUDE + _HOLD, f"{kind}:{folder}", "fsync"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"open\n"

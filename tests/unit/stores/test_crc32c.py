@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlane.adapters.rocksdb.crc32c import crc32c, crc32c_by_table
+from fairlane.adapters.crc32c import crc32c, crc32c_by_table
 
 
 @pytest.mark.parametrize("checksum", [crc32c, crc32c_by_table])

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.adapters.rocksdb.folder import write_mark
-from fairlane.adapters.rocksdb.high_water import (
+from fairlane.adapters.folder.high_water import (
     RESERVE_MIN,
     HighWater,
     boot_id,
     read_high_water,
     write_high_water,
 )
+from fairlane.adapters.folder.mark import ROCKSDB, write_mark
 from fairlane.adapters.rocksdb.store import RocksDbStore
 from fairlane.adapters.rocksdb.survey import survey_logs
 from fairlane.errors import StoreDamaged
@@ -193,7 +193,7 @@ def test_one_copy_of_the_high_water_mark_is_enough(folder: Path, at: int) -> Non
 
 def test_a_folder_that_was_only_begun_is_no_loss(tmp_path: Path) -> None:
     """A process that died before it made the database leaves nothing to lose."""
-    write_mark(tmp_path, is_made=False)
+    write_mark(tmp_path, ROCKSDB, is_made=False)
     store = RocksDbStore(tmp_path)
     assert store.recover().next_sequence == 1
     store.close()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fairlane.adapters.s3.bucket import AzureContainer, S3Bucket
-from fairlane.adapters.s3.compaction import RUN_BYTES_MAX
+from fairlane.adapters.s3.log import APART_BYTES_MIN
 from fairlane.adapters.s3.store import S3Store
 from fairlane.adapters.shared.ownership import Ownership
 from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed
@@ -101,9 +101,9 @@ def test_merging_leaves_out_what_is_not_needed(bucket: S3Bucket) -> None:
 
 def test_a_body_that_was_dropped_stays_so_while_its_run_is_too_big_to_merge(bucket: S3Bucket) -> None:
     """A run that is not merged keeps a dropped body, but no process that opens the store later sees it."""
-    big = bytes(RUN_BYTES_MAX // 4)
+    big = bytes(APART_BYTES_MIN - 1)
     with opened(bucket, segments_max=4) as store:
-        store.write(commit_of(1, 1, bodies=[(number, big) for number in range(1, 5)]))
+        store.write(commit_of(1, 1, bodies=[(number, big) for number in (1, 2, 3, 4, *range(1_001, 1_301))]))
         store.sync()
         compact(store)
         store.write(commit_of(2, 1, dropped=[1]))
@@ -118,15 +118,71 @@ def test_a_body_that_was_dropped_stays_so_while_its_run_is_too_big_to_merge(buck
 def test_a_sparse_run_is_rewritten(bucket: S3Bucket) -> None:
     """When most of a big run was dropped, its space is freed without waiting for new segments."""
     with opened(bucket, segments_max=4) as store:
-        store.write(commit_of(1, 1, bodies=[(number, bytes(200_000)) for number in range(1, 11)]))
+        store.write(commit_of(1, 1, bodies=[(number, bytes(60_000)) for number in range(1, 31)]))
         store.sync()
         fill(store, range(2, 6), body=b"small")
         compact(store)
-        store.write(commit_of(6, 1, dropped=list(range(1, 10))))
+        store.write(commit_of(6, 1, dropped=list(range(1, 30))))
         store.sync()
         assert compact(store) >= 1
-        assert store.size() < 250_000
-        assert store.bodies([9, 10]) == [None, bytes(200_000)]
+        assert store.size() < 75_000
+        assert store.bodies([29, 30]) == [None, bytes(60_000)]
+
+
+# -------------------------------------------------------------------------------------------------------- large bodies
+
+LARGE = bytes(range(256)) * (APART_BYTES_MIN // 256)
+
+
+def apart(bucket: S3Bucket) -> list[int]:
+    """Return the numbers of the bodies that are objects of their own."""
+    return [int(name.partition("-")[0]) for name, _ in bucket.names("bodies")]
+
+
+def test_a_large_body_is_an_object_of_its_own(bucket: S3Bucket) -> None:
+    """It is read by itself, survives merges of everything around it, and is found by the next process."""
+    with opened(bucket, segments_max=4) as store:
+        store.write(commit_of(1, 1, bodies=[(1, LARGE), (99, b"small")]))
+        store.sync()
+        fill(store, range(2, 12), body=b"small")
+        assert compact(store) >= 1
+        assert apart(bucket) == [1]
+        assert store.bodies([1, 99, 11]) == [LARGE, b"small", b"small"]
+        assert store.size() > len(LARGE)
+    with opened(bucket) as again:
+        assert again.bodies([1, 99]) == [LARGE, b"small"]
+
+
+def test_a_large_body_that_is_dropped_is_deleted(bucket: S3Bucket) -> None:
+    """Its object goes with the next heartbeat after the commit that dropped it is durable, and never comes back."""
+    with opened(bucket, segments_max=4) as store:
+        store.write(commit_of(1, 1, bodies=[(1, LARGE), (2, LARGE)]))
+        store.sync()
+        store.write(commit_of(2, 1, dropped=[1]))
+        store.delete_dropped()
+        assert apart(bucket) == [1, 2], "The drop is not durable yet."
+        store.sync()
+        store.delete_dropped()
+        assert apart(bucket) == [2]
+        assert store.bodies([1, 2]) == [None, LARGE]
+        fill(store, range(3, 12), body=b"small")
+        compact(store)
+    with opened(bucket) as again:
+        assert again.bodies([1, 2]) == [None, LARGE]
+
+
+def test_large_bodies_that_no_segment_names_are_swept_at_the_next_opening(bucket: S3Bucket) -> None:
+    """A process that dies between a body and its segment, or before a deletion, leaves nothing behind."""
+    with opened(bucket) as store:
+        store.write(commit_of(1, 1, bodies=[(1, LARGE), (2, LARGE)]))
+        store.sync()
+        store.write(commit_of(2, 1, dropped=[1]))
+        store.sync()
+        bucket.create(f"bodies/{9:016d}-deadbeef", LARGE)
+        assert apart(bucket) == [1, 2, 9]
+    with opened(bucket) as again:
+        assert apart(bucket) == [2]
+        assert again.bodies([1, 2, 9]) == [None, LARGE, None]
 
 
 def test_the_number_of_runs_grows_slowly(bucket: S3Bucket) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.adapters.log.store import LogStore
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.adapters.postgres.store import PostgresStore
 from fairlane.adapters.rocksdb.store import RocksDbStore
@@ -16,17 +17,30 @@ from fairlane.errors import InvalidArgument
 
 
 def test_the_kind_of_a_store_follows_from_its_path(tmp_path: Path) -> None:
-    """No path is memory, a folder is RocksDB, and a URL names the others."""
+    """No path is memory, a new folder is a log unless it says otherwise, and a URL names the others."""
     kinds = {
         None: MemoryStore,
-        str(tmp_path): RocksDbStore,
+        str(tmp_path): LogStore,
+        f"log:{tmp_path}": LogStore,
+        f"rocksdb:{tmp_path}": RocksDbStore,
         "postgresql://ann@db/queues?namespace=x&heartbeat_timeout_ms=500": PostgresStore,
         "postgres:///queues": PostgresStore,
         "s3://bucket/some/prefix?endpoint=http://127.0.0.1:1&anonymous=true&window_ms=5": S3Store,
         "az://container/some/prefix?account=a&endpoint=http://127.0.0.1:1/a&window_ms=5": S3Store,
     }
     assert {name: type(open_store(name)) for name in kinds} == kinds
-    assert isinstance(open_store(tmp_path), RocksDbStore)
+    assert isinstance(open_store(tmp_path), LogStore)
+
+
+@pytest.mark.parametrize(("made", "other"), [("log", "rocksdb"), ("rocksdb", "log")])
+def test_an_existing_folder_keeps_its_kind(tmp_path: Path, made: str, other: str) -> None:
+    """The kind of the store in a folder is recognised, and another one is never made in its place."""
+    store = open_store(f"{made}:{tmp_path}")
+    store.recover()
+    store.close()
+    assert type(open_store(tmp_path)) is type(store)
+    with pytest.raises(InvalidArgument, match=r"holds a store of kind .*, not"):
+        open_store(f"{other}:{tmp_path}").recover()
 
 
 def test_options_of_postgresql_are_passed_on() -> None:

@@ -82,7 +82,7 @@ class Changed:
     def __init__(self, inner: Sink, change: Callable[[Delivery], Delivery]) -> None:
         self._inner = inner
         self._change = change
-        self.ended, self.withdraw = inner.ended, inner.withdraw
+        self.ended, self.withdraw, self.cancelled = inner.ended, inner.withdraw, inner.cancelled
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         self._inner.deliver([self._change(delivery) for delivery in deliveries])

@@ -8,7 +8,8 @@ import pytest
 
 from fairlane.errors import Disconnected, StoreFailed
 from fairlane.verbs.leases import Extend
-from fairlane.worker import Counters, ThreadMessage, WorkMessage
+from fairlane.verbs.status import ReportProgress
+from fairlane.worker import Acknowledge, Counters, ThreadMessage, WorkMessage
 from tests.kit.ids import numbered
 from tests.kit.waiting import PATIENCE_S
 
@@ -187,5 +188,99 @@ def test_after_a_lost_connection_it_finds_out_what_is_still_its_own() -> None:
         assert begun == [b"one", b"three"]
         assert bench.app.counters == Counters(handled=2, lost=1)
         assert bench.tap.count("extend") == 1
+
+    on_bench(test)
+
+
+def test_an_async_handler_of_a_cancelled_message_is_cancelled_at_once() -> None:
+    """The stream tells the worker, which does not wait for an extension to find out, and goes on with the next one."""
+
+    async def test(bench: WorkerBench) -> None:
+        began, ended = asyncio.Event(), asyncio.Event()
+        seen: list[WorkMessage] = []
+
+        @bench.app.handler("jobs", concurrency=1)
+        async def handle(message: WorkMessage) -> None:
+            seen.append(message)
+            if len(seen) == 1:
+                began.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    ended.set()
+
+        async with bench.app:
+            first, second, _ = await bench.enqueue(b"one", b"two", b"three")
+            await began.wait()
+            await bench.client.cancel_many("jobs", [first, second], reason="not needed")
+            await ended.wait()
+            await bench.until(lambda: bench.app.counters.handled == 1)
+        assert [message.payload for message in seen] == [b"one", b"three"]
+        assert (seen[0].is_cancelled, seen[0].is_lost, seen[1].is_cancelled) == (True, True, False)
+        assert bench.app.counters == Counters(handled=1, cancelled=2)
+
+    on_bench(test)
+
+
+def test_a_sync_handler_of_a_cancelled_message_is_notified() -> None:
+    """A thread learns that it should stop, and its result has no effect."""
+
+    async def test(bench: WorkerBench) -> None:
+        began, ended = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        seen: list[bool] = []
+
+        @bench.app.handler("jobs")
+        def handle(message: ThreadMessage) -> None:
+            loop.call_soon_threadsafe(began.set)
+            seen.append(message.wait_lost(PATIENCE_S) and message.is_cancelled)
+            loop.call_soon_threadsafe(ended.set)
+
+        async with bench.app:
+            (message_id,) = await bench.enqueue(b"one")
+            await began.wait()
+            await bench.client.cancel("jobs", message_id)
+            await ended.wait()
+        assert seen == [True]
+        assert bench.app.counters == Counters(cancelled=1)
+
+    on_bench(test)
+
+
+def test_a_handler_returns_a_result() -> None:
+    """The result of an acknowledgement is kept for those who ask."""
+
+    async def test(bench: WorkerBench) -> None:
+        @bench.app.handler("jobs")
+        async def handle(message: WorkMessage) -> Acknowledge:
+            return Acknowledge(result=message.payload.upper())
+
+        async with bench.app:
+            ids = await bench.enqueue(b"one", b"two")
+            found = [await bench.client.result(each, wait_ms=int(PATIENCE_S * 1000)) for each in ids]
+        assert found == [b"ONE", b"TWO"]
+
+    on_bench(test, result_ttl_ms=60_000)
+
+
+def test_handlers_report_progress_that_is_coalesced() -> None:
+    """Many reports in a row are a few calls, the last of which has the latest, from a coroutine and from a thread."""
+
+    async def test(bench: WorkerBench) -> None:
+        seen: list[str] = []
+
+        @bench.app.handler("jobs")
+        async def handle(message: WorkMessage) -> None:
+            for step in range(100):
+                message.report_progress(step / 100, note="async")
+            await bench.settled("report_progress")
+            status = await bench.client.status(message.id)
+            seen.append(f"{status.progress.note if status.progress else ''} {status.status}")
+
+        async with bench.app:
+            await bench.enqueue(b"one")
+            await bench.until(lambda: bench.app.counters.handled == 1)
+        reports = [request for _, request in bench.tap.calls if isinstance(request, ReportProgress)]
+        assert (seen, len(reports), reports[0].fraction) == (["async running"], 1, 0.99)
 
     on_bench(test)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
 
-from fairlane.adapters.rocksdb.folder import DATABASE, check_whole, claim_folder, locked, open_here
-from fairlane.adapters.rocksdb.high_water import HighWater
+from fairlane.adapters.folder.high_water import HighWater
+from fairlane.adapters.folder.mark import ROCKSDB, claim_folder
+from fairlane.adapters.rocksdb.folder import DATABASE, check_whole, locked, open_here
 from fairlane.errors import FairlaneError, StoreCorrupt, StoreDamaged, StoreFailed, StoreLocked
 from fairlane.files import sync_folder
 
@@ -19,11 +20,11 @@ EXTENT_KEY = b"extent"
 _MIB = 1 << 20
 _LOG_FILES_MAX = 3
 _OPEN_FILES_MAX = 256
-# Memory holds at most three of each buffer (two being flushed while one is filled) and the cache: 139 MiB.
+# Memory holds at most three of each buffer (two being flushed while one is filled) and the cache: 91 MiB.
 _BUFFERS_MAX = 3
 _CACHE_BYTES = 16 * _MIB
 _WAL_BYTES_MAX = 96 * _MIB
-_BODIES_BUFFER_BYTES = 32 * _MIB
+_BODIES_BUFFER_BYTES = 16 * _MIB
 _PAGES_BUFFER_BYTES = 8 * _MIB
 _META_BUFFER_BYTES = 1 * _MIB
 
@@ -51,7 +52,7 @@ def open_database(folder: Path) -> tuple[Rdict, HighWater]:
         StoreLocked: another process has the store open, or this one.
         StoreFailed, InvalidArgument: the folder cannot be used.
     """
-    claim_folder(folder)
+    claim_folder(folder, ROCKSDB)
     database = folder / DATABASE
     with locked(database):
         high_water = check_whole(folder, probe=probe_reach)

@@ -1,14 +1,10 @@
-"""The folder of a store: its mark, its lock, and whether what is in it is whole.
+"""The folder of a store: its lock, and whether what is in it is whole.
 
 ```
-FAIRLANE      marks the folder as a store, and says whether its database was made
-HIGH-WATER    how far the store reaches at least; see ``high_water``
+FAIRLANE      marks the folder as a store, and says whether its database was made; see ``adapters.folder.mark``
+HIGH-WATER    how far the store reaches at least; see ``adapters.folder.high_water``
 rocksdb/      the database
 ```
-
-The order in which they come to be is what makes a loss visible: the mark first, then the database, then the high-water
-mark, then the mark again, which now says that the database was made. A folder that says so and has no database has lost
-it.
 """
 
 from __future__ import annotations
@@ -16,20 +12,16 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlane.adapters.rocksdb.high_water import FILE_NAME, HighWater, read_high_water
+from fairlane.adapters.folder.high_water import FILE_NAME, HighWater, read_high_water
+from fairlane.adapters.folder.mark import ROCKSDB, marked
 from fairlane.adapters.rocksdb.survey import LogSurvey, Progress, survey_logs
-from fairlane.errors import InvalidArgument, StoreCorrupt, StoreDamaged, StoreFailed, StoreLocked
-from fairlane.files import replacing, restrict, sync_folder, unfinished_name
+from fairlane.errors import StoreDamaged, StoreLocked
 
-FORMAT_VERSION = 1
-MARK = "FAIRLANE"
-DATABASE = "rocksdb"
-_MARK_WORDS = "fairlane store, format "
-_MADE = ", made"
+DATABASE = ROCKSDB.data
 _DATA_SUFFIXES = frozenset({".sst", ".log", ".blob"})
 _log = logging.getLogger("fairlane.store")
 if sys.platform != "win32":
@@ -39,7 +31,7 @@ open_here: set[Path] = set()
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
+class FolderExamination:
     """What was found in the folder of a store, without changing anything.
 
     Attributes:
@@ -55,69 +47,6 @@ class Examination:
     survey: LogSurvey
     reach: int
     faults: tuple[str, ...]
-
-
-def claim_folder(folder: Path) -> None:
-    """Check that a folder is ours, by a mark file written before anything else, or mark a new or empty one.
-
-    Raises:
-        InvalidArgument: something else is in the folder.
-        StoreDamaged, StoreCorrupt: the mark is missing or unreadable, or of another version.
-        StoreFailed: the folder cannot be used.
-    """
-    mark = folder / MARK
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if mark.exists():
-            read_mark(folder)
-            if restrict(folder):
-                _log.warning("Other users could read the store %s. Its files are for their owner alone now.", folder)
-        elif (folder / DATABASE).exists() or (folder / FILE_NAME).exists():
-            raise StoreDamaged(f"{folder} has a database, but its mark {MARK} is missing.")
-        elif any(entry != unfinished_name(mark) for entry in folder.iterdir()):
-            raise InvalidArgument(f"{folder} is not empty and not a Fairlane store. Choose a new or empty folder.")
-        else:
-            restrict(folder)
-            write_mark(folder, is_made=False)
-            sync_folder(folder.parent)  # the folder of the store may be new too
-    except OSError as error:
-        raise StoreFailed(f"Cannot use the folder of the store: {error}.") from error
-
-
-def read_mark(folder: Path) -> bool:
-    """Return whether the mark says that the database was made.
-
-    Raises:
-        StoreDamaged: the mark cannot be read.
-        StoreCorrupt: the store has a format of another version.
-    """
-    mark = folder / MARK
-    text = mark.read_text(encoding="utf-8", errors="replace").strip()
-    version = text.removeprefix(_MARK_WORDS).removesuffix(_MADE)
-    if not text.startswith(_MARK_WORDS) or not version.isdecimal():
-        raise StoreDamaged(f"{mark} should name the format of the store, but contains {text[:80]!r}.")
-    if int(version) != FORMAT_VERSION:
-        raise StoreCorrupt(f"The store has format {version}; this version of Fairlane supports {FORMAT_VERSION}.")
-    return text.endswith(_MADE)
-
-
-def write_mark(folder: Path, *, is_made: bool) -> None:
-    """Write the mark atomically, so that power may fail at any time."""
-    with replacing(folder / MARK) as file:
-        file.write(f"{_MARK_WORDS}{FORMAT_VERSION}{_MADE if is_made else ''}\n".encode())
-
-
-def mark_made(folder: Path) -> None:
-    """Write in the mark that the database was made, unless it says so.
-
-    Raises:
-        StoreFailed: the mark cannot be written.
-    """
-    try:
-        if not read_mark(folder):
-            write_mark(folder, is_made=True)
-    except OSError as error:
-        raise StoreFailed(f"Cannot write {folder / MARK}: {error}.") from error
 
 
 @contextmanager
@@ -141,7 +70,12 @@ def locked(database: Path) -> Iterator[None]:
         yield
 
 
-def examine(folder: Path, *, probe: Callable[[Path], int], progress: Progress | None = None) -> Examination:
+def locked_folder(folder: Path) -> AbstractContextManager[None]:
+    """Hold the lock of the database in the folder of a store."""
+    return locked(folder / DATABASE)
+
+
+def examine(folder: Path, *, probe: Callable[[Path], int], progress: Progress | None = None) -> FolderExamination:
     """Find out whether a store is whole, without changing anything.
 
     Args:
@@ -151,13 +85,13 @@ def examine(folder: Path, *, probe: Callable[[Path], int], progress: Progress | 
     """
     database = folder / DATABASE
     high_water = read_high_water(folder)
-    is_made, faults = _marked(folder)
+    is_made, faults = marked(folder, ROCKSDB)
     is_made = is_made or (high_water is not None and high_water.answered > 1)
     survey = survey_logs(database, progress)
     if not (database / "CURRENT").exists():
         if is_made or survey.ends or any(database.glob("*.sst")):
             faults.append(_root_fault(database))
-        return Examination(is_made, high_water, survey, 0, tuple(faults))
+        return FolderExamination(is_made, high_water, survey, 0, tuple(faults))
     if is_made and high_water is None:
         faults.append(f"{folder / FILE_NAME} is missing or unreadable.")
     mark = high_water if high_water is not None else HighWater()
@@ -165,10 +99,10 @@ def examine(folder: Path, *, probe: Callable[[Path], int], progress: Progress | 
     is_lenient = mark.answered > mark.synced and not mark.is_same_boot()
     if survey.damage is not None and not is_lenient:
         faults.append(_log_fault(survey, mark))
-        return Examination(is_made, high_water, survey, survey.reach, tuple(faults))
+        return FolderExamination(is_made, high_water, survey, survey.reach, tuple(faults))
     reach = survey.reach if survey.reach >= mark.answered else probe(database)
     faults += _end_faults(reach, mark)
-    return Examination(is_made, high_water, survey, reach, tuple(faults))
+    return FolderExamination(is_made, high_water, survey, reach, tuple(faults))
 
 
 def _end_faults(reach: int, mark: HighWater) -> list[str]:
@@ -181,16 +115,6 @@ def _end_faults(reach: int, mark: HighWater) -> list[str]:
             "The machine restarted while durability was 'os': sequences %d to %d are lost.", reach, mark.answered - 1
         )
     return []
-
-
-def _marked(folder: Path) -> tuple[bool, list[str]]:
-    """Return whether the database was made, as far as the mark tells, and what is wrong with the mark."""
-    try:
-        return read_mark(folder), []
-    except FileNotFoundError:
-        return True, [f"{folder / MARK} is missing."]
-    except StoreDamaged as error:
-        return True, [error.cause]
 
 
 def _root_fault(database: Path) -> str:

@@ -13,8 +13,8 @@ from typing import cast
 
 from rocksdict import ColumnFamily, Rdict, WriteBatch
 
+from fairlane.adapters.folder.high_water import HighWater
 from fairlane.adapters.rocksdb.database import BODIES, EXTENT_KEY, PAGES, failure
-from fairlane.adapters.rocksdb.high_water import HighWater
 from fairlane.adapters.succession import EMPTY, keeps_page
 from fairlane.errors import StoreCorrupt
 from fairlane.ports.store import Commit, Extent, StoredPage

@@ -1,10 +1,4 @@
-"""What it takes to repair a folder: reading what is left of a database, writing a new one, and changing places.
-
-A repair never changes the damaged database. It copies what is readable to a new one beside it, which gets its final
-name, ``rocksdb.repaired``, once it is complete and durable. Then the damaged database is moved to a folder
-``damaged-N``, and the new one takes its place. A repair that is interrupted is begun again, or finished if the new
-database was complete.
-"""
+"""What it takes to repair a folder: reading what is left of a database, and writing a new one."""
 
 from __future__ import annotations
 
@@ -16,27 +10,30 @@ from pathlib import Path
 
 from rocksdict import Rdict, WriteBatch
 
+from fairlane.adapters.folder.examination import Examination
+from fairlane.adapters.folder.high_water import HighWater
+from fairlane.adapters.folder.mark import ROCKSDB
+from fairlane.adapters.folder.replacement import building, complete, repaired
 from fairlane.adapters.rocksdb.database import (
     EXTENT_KEY,
     create_database,
     database_options,
     open_read_only,
     opening_failure,
+    probe_reach,
 )
-from fairlane.adapters.rocksdb.folder import DATABASE, MARK, write_mark
-from fairlane.adapters.rocksdb.high_water import FILE_NAME, HighWater, boot_id, write_high_water
+from fairlane.adapters.rocksdb.folder import DATABASE, locked_folder
+from fairlane.adapters.rocksdb.folder import examine as folder_examination
 from fairlane.adapters.rocksdb.layout import EXTENT, NUMBER, OpenDatabase, read_extent
 from fairlane.adapters.rocksdb.store import RocksDbStore
-from fairlane.adapters.rocksdb.survey import LogSurvey, Progress
+from fairlane.adapters.rocksdb.survey import LogSurvey, Progress, survey_logs
 from fairlane.errors import FairlaneError, StoreCorrupt, StoreFailed
-from fairlane.files import sync_folder
 from fairlane.ports.store import Commit, Extent, StoredPage
 
-UNKNOWN_SKIP = 1 << 36
-"""How many sequences are skipped if no high-water mark tells how many may have been issued."""
-_REPAIRING, _REPAIRED, _SALVAGED = "rocksdb.repairing", "rocksdb.repaired", "rocksdb.salvaged"
+_SALVAGED = "rocksdb.salvaged"
 _UNNEEDED = ("LOCK", "LOG")
 _SLICE = 64
+locked = locked_folder
 
 
 class ReadOnlyStore(RocksDbStore):
@@ -84,8 +81,39 @@ class ReadOnlyStore(RocksDbStore):
             opened.close()
 
 
+def examine(folder: Path, progress: Progress) -> Examination:
+    """Find out whether a store is whole, without changing anything."""
+    found = folder_examination(folder, probe=_probe, progress=progress)
+    mark = found.high_water if found.high_water is not None else HighWater()
+    damage = found.survey.damage
+    return Examination(
+        high_water=found.high_water,
+        expected_end=max(mark.required(), found.survey.reach, damage.after_reach if damage is not None else 1),
+        is_damaged=damage is not None,
+        faults=found.faults,
+    )
+
+
+def _probe(database: Path) -> int:
+    """Return the next sequence of a database; 1 if it can't be opened, which the inspection reports."""
+    try:
+        return probe_reach(database)
+    except FairlaneError:
+        return 1
+
+
 @contextmanager
-def readable_part(folder: Path, survey: LogSurvey) -> Iterator[ReadOnlyStore | None]:
+def reading(folder: Path) -> Iterator[ReadOnlyStore | None]:
+    """Provide the store as it is, to be read only; None if it is gone."""
+    store = ReadOnlyStore(folder / DATABASE)
+    try:
+        yield store if (folder / DATABASE).exists() else None
+    finally:
+        store.close()
+
+
+@contextmanager
+def readable_part(folder: Path) -> Iterator[ReadOnlyStore | None]:
     """Open what can be read of the database in a folder; None if it is gone.
 
     If RocksDB cannot open the database as it is, its own repair is tried on a copy, which shares the tables.
@@ -103,7 +131,7 @@ def readable_part(folder: Path, survey: LogSurvey) -> Iterator[ReadOnlyStore | N
             store.recover()
         except FairlaneError as error:
             store.close()
-            _salvage(database, salvaged, survey)
+            _salvage(database, salvaged, survey_logs(database))
             store = ReadOnlyStore(salvaged, fault=error.cause)
             store.recover()
         yield store
@@ -134,7 +162,7 @@ def _salvage(database: Path, salvaged: Path, survey: LogSurvey) -> None:
 
 def build(folder: Path, source: RocksDbStore | None, extent: Extent, bodies: Sequence[int], progress: Progress) -> None:
     """Write a new database with the pages of an extent and some bodies, and make it durable."""
-    target = folder / _REPAIRING
+    target = building(folder, ROCKSDB)
     shutil.rmtree(target, ignore_errors=True)
     opened = OpenDatabase(create_database(target), HighWater())
     try:
@@ -145,9 +173,7 @@ def build(folder: Path, source: RocksDbStore | None, extent: Extent, bodies: Seq
         opened.db.flush_wal(sync=True)
     finally:
         opened.close()
-    shutil.rmtree(folder / _REPAIRED, ignore_errors=True)
-    target.rename(folder / _REPAIRED)
-    sync_folder(folder)
+    complete(folder, ROCKSDB, target)
 
 
 def _copy_pages(opened: OpenDatabase, source: RocksDbStore, extent: Extent) -> None:
@@ -173,48 +199,10 @@ def _copy_bodies(opened: OpenDatabase, source: RocksDbStore, bodies: Sequence[in
         progress(at + len(some), len(bodies))
 
 
-def is_unfinished(folder: Path) -> bool:
-    """Return whether a repair was interrupted after it had moved the damaged database aside."""
-    return (folder / _REPAIRED).exists() and not (folder / DATABASE).exists()
-
-
 def unfinished_end(folder: Path) -> int:
     """Return the next sequence of the new database of an interrupted repair."""
-    store = ReadOnlyStore(folder / _REPAIRED)
+    store = ReadOnlyStore(repaired(folder, ROCKSDB))
     try:
         return store.recover().next_sequence
     finally:
         store.close()
-
-
-def move_aside(folder: Path, *, with_database: bool) -> Path:
-    """Keep the marks and the damaged database in a new folder, and return that."""
-    number = 1
-    while (folder / f"damaged-{number}").exists():
-        number += 1
-    aside = folder / f"damaged-{number}"
-    aside.mkdir(mode=0o700)
-    for name in (MARK, FILE_NAME):
-        if (folder / name).exists():
-            shutil.copyfile(folder / name, aside / name)
-    if with_database and (folder / DATABASE).exists():
-        (folder / DATABASE).rename(aside / DATABASE)
-    sync_folder(aside)
-    sync_folder(folder)
-    return aside
-
-
-def finish(folder: Path, *, end: int, reserved: int) -> None:
-    """Put the new database in its place, if there is one, and write the marks.
-
-    Args:
-        folder: the folder of the store.
-        end: the next sequence of the database.
-        reserved: sequences before it may have been issued, and are skipped.
-    """
-    write_high_water(folder, HighWater(answered=end, synced=end, reserved=reserved, boot=boot_id()))
-    if is_unfinished(folder):
-        (folder / _REPAIRED).rename(folder / DATABASE)
-    else:  # what an earlier repair may have left behind is older than the database
-        shutil.rmtree(folder / _REPAIRED, ignore_errors=True)
-    write_mark(folder, is_made=True)

@@ -20,9 +20,9 @@ from typing import Literal, cast
 
 import msgspec
 
+from fairlane.adapters.folder.high_water import HighWaterKeeper
+from fairlane.adapters.folder.mark import ROCKSDB, mark_made
 from fairlane.adapters.rocksdb.database import failure, note_closed, open_database
-from fairlane.adapters.rocksdb.folder import mark_made
-from fairlane.adapters.rocksdb.high_water import HighWaterKeeper
 from fairlane.adapters.rocksdb.layout import NUMBER, OpenDatabase, batch_of, read_extent, read_slice
 from fairlane.adapters.succession import EMPTY, check_follows, check_unbroken, extent_after
 from fairlane.errors import InvalidArgument, StoreFailed
@@ -66,7 +66,7 @@ class RocksDbStore:
         try:
             extent = read_extent(opened)
             reserved = self._high_water.begin(extent.next_sequence, opened.found)
-            mark_made(self.folder)
+            mark_made(self.folder, ROCKSDB)
         except BaseException:
             self._high_water.abandon()
             self._release(opened)

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from fairlane.adapters.rocksdb.crc32c import crc32c
+from fairlane.adapters.crc32c import crc32c
 
 BLOCK_BYTES = 32 * 1024
 _HEADER = struct.Struct("<IHB")

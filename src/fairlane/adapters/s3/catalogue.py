@@ -14,6 +14,7 @@ from fairlane.adapters.s3.object_format import ObjectHead, body_places, reach_of
 from fairlane.adapters.succession import EMPTY
 from fairlane.ports.store import Extent, StoredPage
 
+APART = "bodies"
 BodyLocation = tuple["CatalogueEntry", int, int]
 """The object that holds a body, its offset there, and its size."""
 
@@ -29,7 +30,7 @@ class CatalogueEntry:
         page_bytes: the bytes of all its pages.
         body_bytes: the bytes of all its bodies.
         live_bytes: the bytes of the bodies that are still needed.
-        numbers: the lowest and the highest number of its bodies; None without bodies.
+        numbers: the lowest and the highest number of the bodies in it and apart from it; None without bodies.
         pages: the pages of a segment, kept in memory so that recent pages need no request.
     """
 
@@ -68,6 +69,8 @@ class Catalogue:
     def __init__(self) -> None:
         self.entries: list[CatalogueEntry] = []
         self._places: dict[int, BodyLocation] = {}
+        self._apart: dict[int, tuple[int, str]] = {}
+        self._unneeded: list[str] = []
 
     @property
     def extent(self) -> Extent:
@@ -82,7 +85,7 @@ class Catalogue:
     @property
     def size(self) -> int:
         """The size of all objects in bytes."""
-        return sum(entry.size for entry in self.entries)
+        return sum(entry.size for entry in self.entries) + sum(size for size, _ in self._apart.values())
 
     def add(self, name: str, head: ObjectHead, head_bytes: int, pages: list[StoredPage] | None) -> None:
         """Add an object after all others; ``pages`` are those of a segment."""
@@ -93,6 +96,22 @@ class Catalogue:
         for number, offset, size in body_places(head, head_bytes):
             self._places[number] = (entry, offset, size)
             entry.live_bytes += size
+        for number, size, tag in head.apart:
+            self._apart[number] = (size, tag)
+
+    def apart(self, number: int) -> str | None:
+        """Return the name of the object that is a body; None for a body that is in a segment or run."""
+        known = self._apart.get(number)
+        return None if known is None else apart_name(number, known[1])
+
+    def apart_names(self) -> set[str]:
+        """Return the names of all objects that are bodies which are needed."""
+        return {apart_name(number, tag) for number, (_, tag) in self._apart.items()}
+
+    def take_unneeded(self) -> list[str]:
+        """Return the names of bodies that were dropped since the last call."""
+        unneeded, self._unneeded = self._unneeded, []
+        return unneeded
 
     def place(self, number: int) -> BodyLocation | None:
         """Return the location of a body, or None if it is no longer needed or never existed."""
@@ -141,13 +160,20 @@ class Catalogue:
         return False
 
     def _forget(self, number: int) -> None:
+        if (known := self._apart.pop(number, None)) is not None:
+            self._unneeded.append(apart_name(number, known[1]))
         place = self._places.pop(number, None)
         if place is not None:
             place[0].live_bytes -= place[2]
 
 
+def apart_name(number: int, tag: str) -> str:
+    """Return the name of the object that is a body. The tag tells it from one that a failed sync has left behind."""
+    return f"{APART}/{number:016d}-{tag}"
+
+
 def _entry_of(name: str, head: ObjectHead, head_bytes: int, pages: list[StoredPage] | None) -> CatalogueEntry:
-    numbers = [number for number, _ in head.bodies]
+    numbers = [*(number for number, _ in head.bodies), *(number for number, _, _ in head.apart)]
     return CatalogueEntry(
         name=name,
         head=_without_bodies(head),

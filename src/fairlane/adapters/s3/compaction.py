@@ -76,20 +76,18 @@ def merge(
     The last object of the store is always needed, since its head says how far the store reaches.
     """
     first = catalogue.extent.first
-    pages: list[StoredPage] = []
-    bodies: dict[int, bytes] = {}
-    dropped: list[int] = []
+    pages, bodies = list[StoredPage](), dict[int, bytes]()
+    dropped, apart = list[int](), list[tuple[int, int, str]]()
     for entry, data in zip(entries, contents, strict=True):
         head, start = decode_head(data, entry.name)
         pages += [page for page in pages_in(head, data, start) if page.sequence >= first]
-        for number, offset, size in body_places(head, start):
-            if catalogue.is_needed(number, entry):
-                bodies[number] = data[offset : offset + size]
+        needed = (place for place in body_places(head, start) if catalogue.is_needed(place[0], entry))
+        bodies |= {number: data[offset : offset + size] for number, offset, size in needed}
+        apart += [each for each in head.apart if catalogue.apart(each[0]) is not None]
         # A drop is needed as long as an earlier object may still hold the body: recovery, which reads objects in
         # order, would otherwise bring the body back to life.
         dropped += [number for number in head.dropped if catalogue.hides(number, before=entries[0])]
-    is_last = entries[-1] is catalogue.entries[-1]
-    if not (pages or bodies or dropped or is_last):
+    if not (pages or bodies or dropped or apart or entries[-1] is catalogue.entries[-1]):
         return None
     head = ObjectHead(
         first=entries[0].head.first,
@@ -98,5 +96,6 @@ def merge(
         writer=signature[1],
         reach=reach_of(entries[-1].head.extent),
         dropped=dropped,
+        apart=apart,
     )
     return encode(head, pages, bodies)

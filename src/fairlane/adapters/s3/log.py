@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
 from fairlane.adapters.s3 import manifest as manifest_format
 from fairlane.adapters.s3.bucket import ObjectBucket
-from fairlane.adapters.s3.catalogue import Catalogue, CatalogueEntry, fences_in
+from fairlane.adapters.s3.catalogue import APART, Catalogue, CatalogueEntry, apart_name, fences_in
 from fairlane.adapters.s3.manifest import Run, StoreManifest
 from fairlane.adapters.s3.object_format import ObjectHead, decode_head, encode, pages_in, reach_of
 from fairlane.adapters.shared.ownership import Ownership, Tenure
@@ -36,6 +36,8 @@ from fairlane.errors import StoreCorrupt, StoreFailed, StoreLocked
 from fairlane.ports.store import Extent, StoredPage
 
 _READERS = 8
+APART_BYTES_MIN = 64 * 1024
+"""A body of this size or larger is an object of its own."""
 _SEGMENTS = "segments"
 _RUNS = "runs"
 A = TypeVar("A")
@@ -117,7 +119,13 @@ class S3Log:
         self._change_manifest(msgspec.structs.replace(manifest, **terms, heartbeat=0))
         self._epoch = self._manifest.epoch
         catalogue = self._load()
+        # Listed before the fence: a later owner writes after its own fence, which comes after ours, so nothing of its
+        # is in the list. What is not needed then was left behind by a sync that failed or a crash.
+        apart = [f"{APART}/{name}" for name, _ in self._bucket.names(APART)]
         self._add_fence(catalogue)
+        needed = catalogue.apart_names()
+        self._bucket.delete(name for name in apart if name not in needed)
+        catalogue.take_unneeded()  # they were in the list, if they were not deleted before
         return catalogue
 
     def _read_manifest(self) -> tuple[StoreManifest, str]:
@@ -188,13 +196,31 @@ class S3Log:
     def add_segment(self, catalogue: Catalogue, change: Unsynced) -> None:
         """Write a change as the next segment. It is durable on return."""
         number = catalogue.next_number
-        head = self._head(change.after, number, dropped=sorted(change.dropped))
-        data, _, _ = encode(head, change.pages, change.bodies)
+        large = {at: body for at, body in change.bodies.items() if len(body) >= APART_BYTES_MIN}
+        inner = {at: body for at, body in change.bodies.items() if at not in large} if large else change.bodies
+        head = self._head(change.after, number, dropped=sorted(change.dropped), apart=self._add_apart(large))
+        data, _, _ = encode(head, change.pages, inner)
         if not self._create(number, data):
             raise StoreFailed(f"Segment {number} exists already; another process wrote to the store.")
         _add_segment(catalogue, number, data)
 
-    def _head(self, extent: Extent, number: int, *, dropped: Sequence[int] = (), is_fence: bool = False) -> ObjectHead:
+    def _add_apart(self, bodies: Mapping[int, bytes]) -> list[tuple[int, int, str]]:
+        """Write large bodies as objects of their own, which do not count before a segment names them."""
+        if not bodies:
+            return []
+        tag = secrets.token_hex(4)
+        _in_parallel(lambda pair: self._bucket.create(apart_name(pair[0], tag), pair[1]), list(bodies.items()))
+        return [(number, len(body), tag) for number, body in bodies.items()]
+
+    def _head(
+        self,
+        extent: Extent,
+        number: int,
+        *,
+        dropped: Sequence[int] = (),
+        apart: Sequence[tuple[int, int, str]] = (),
+        is_fence: bool = False,
+    ) -> ObjectHead:
         return ObjectHead(
             first=number,
             last=number,
@@ -203,6 +229,7 @@ class S3Log:
             is_fence=is_fence,
             reach=reach_of(extent),
             dropped=list(dropped),
+            apart=list(apart),
         )
 
     def _create(self, number: int, data: bytes) -> bool:
@@ -253,6 +280,10 @@ class S3Log:
         (data,) = self._ranges(entry.name, [0], [entry.head_bytes + entry.page_bytes])
         head, start = decode_head(data, entry.name)
         return list(pages_in(head, data, start))
+
+    def apart(self, names: Sequence[str]) -> list[bytes]:
+        """Return bodies that are objects of their own."""
+        return _in_parallel(self._whole, names) if len(names) > 1 else [self._whole(name) for name in names]
 
     def bodies(self, name: str, parts: Sequence[tuple[int, int, int]]) -> dict[int, bytes]:
         """Return bodies of an object by number; ``parts`` has the number, offset and size of each."""

@@ -3,6 +3,11 @@
 An object is a *segment*, which holds one sync, or a *run*, which replaces the segments it was merged from. It begins
 with a mark and the length of the head. The head says where pages and bodies are, so recovery reads only heads and
 pages, and a body is read without the rest.
+
+Large bodies, such as the pieces of an uploaded payload, are objects of their own *apart* from the segment, which only
+names them. So neither recovery nor a merge ever reads or copies them, and a payload of any size takes no more memory
+than a few of its pieces. A multipart upload would also bound memory, but its object can't be read before it is
+complete, and which part arrived would have to be recorded besides the journal.
 """
 
 from __future__ import annotations
@@ -35,6 +40,7 @@ class ObjectHead(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         pages: the first sequence, next sequence and size of each page.
         bodies: the number and size of each body.
         dropped: the numbers of bodies in earlier objects that are no longer needed.
+        apart: the number and size of each body that is an object of its own, and the end of its name.
     """
 
     format: int = FORMAT
@@ -47,6 +53,7 @@ class ObjectHead(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     pages: list[tuple[int, int, int]] = []
     bodies: list[tuple[int, int]] = []
     dropped: list[int] = []
+    apart: list[tuple[int, int, str]] = []
 
     @property
     def extent(self) -> Extent:

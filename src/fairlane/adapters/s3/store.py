@@ -82,8 +82,15 @@ class S3Store(OwnedStore[Catalogue]):
         if self._has_failed:
             return
         super()._heartbeat()
+        self.delete_dropped()
         while self.compact():
             pass
+
+    def delete_dropped(self) -> None:
+        """Delete the large bodies that synced commits have dropped; if that fails, the next opening does it."""
+        with self._lock:
+            unneeded = self._usable().take_unneeded()
+        self._log.delete(unneeded)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Catalogue]:
@@ -125,6 +132,9 @@ class S3Store(OwnedStore[Catalogue]):
         catalogue = self._usable()
         found: dict[int, bytes] = {}
         wanted: dict[str, list[tuple[int, int, int]]] = {}
+        apart = {number: name for number in numbers if (name := catalogue.apart(number)) is not None}
+        if apart:
+            found.update(zip(apart, self._log.apart(list(apart.values())), strict=True))
         for number in numbers:
             place = catalogue.place(number)
             if place is not None:

@@ -28,19 +28,18 @@ import logging
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from fairlane.broker.calls import run_call
 from fairlane.broker.cycle import Cycle, O
 from fairlane.broker.disk_reserve import GROWING
-from fairlane.broker.engine.expiry import expire, remove
+from fairlane.broker.engine.expiry import expire, forget_excess, remove
 from fairlane.broker.engine.life import EngineLife
-from fairlane.broker.engine.replies import (
-    guarded,
-)
+from fairlane.broker.engine.replies import guarded
 from fairlane.broker.engine.state import RUNNING, Event, State, after
 from fairlane.broker.measurements import COMMITS_KEPT
-from fairlane.broker.requests import Attach, Call, HandOut, Read, Submission, Waiter
+from fairlane.broker.requests import Attach, Call, HandOut, Read, StatusWaiter, Submission, Waiter
+from fairlane.broker.takers import take_call
 from fairlane.broker.views.deliveries import deliver
-from fairlane.broker.waiting.claims import serve_claims, take_claim
+from fairlane.broker.waiting.claims import serve_claims
+from fairlane.broker.waiting.pieces import tend_pieces
 from fairlane.core.apply import apply
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.decide import DECIDERS
@@ -49,8 +48,8 @@ from fairlane.core.ledger import Message
 from fairlane.errors import FairlaneError, InternalError
 from fairlane.journal import codec
 from fairlane.journal.records import AnyRecord, Redriven
+from fairlane.model.limits import PIECE_BYTES
 from fairlane.ports.store import Commit
-from fairlane.verbs.batches import MakeClaim, Stage
 from fairlane.verbs.leases import Ack
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.verb import Reply, Request
@@ -106,31 +105,45 @@ class Engine(EngineLife):
         if self.state is State.RECOVERED:
             self.execute(self._opening(), cycle)
             cycle.skipped = max(0, self._reserved - cycle.sequence)
-        if cycle.now_ms >= self._due_ms:
-            expire(self, cycle, leases_max=self.settings.cycle_events_max)
+        if cycle.now_ms >= self._due_ms or cycle.now_ms >= self.ticks.due_ms:
+            self._pass_time(cycle)
         queues, consumers.unserved = consumers.unserved, {}
         if self.script_lines.lines:
             self._continue_scripts(cycle)
         if self.inbox:
             self._take_requests(cycle, queues)
-        if self.reserve.is_short:
-            self._refuse_waiting(cycle)
-        if self.producers.waiting:
-            self.producers.retry(self, cycle)
-        if self.sinks.waiting:
-            self.sinks.retry(self, cycle)
-        if self.redrives.jobs:
+        if self.pieces.lines or self.ledger.discarded.entries:
+            tend_pieces(self, cycle, bytes_max=self.settings.cycle_bytes_max or PIECE_BYTES)
+        if self.producers.waiting or self.sinks.waiting:
+            self._serve_producers(cycle)
+        if self.redrives.running or self.redrives.dry_runs.running:
             self.redrives.step(self, cycle)
         if departed := self.schedule.departed(cycle.now_ms):
             remove(self, cycle, departed)
         if consumers.lines:
             consumers.serve(self, cycle, queues)
         self._serve_claims(cycle)
-        housekeeper = self._housekeeper
-        if self.ledger.next_sequence >= housekeeper.due_sequence or cycle.now_ms >= housekeeper.due_ms:
-            housekeeper.tend(self, cycle)
+        housekeeper, now_ms = self._housekeeper, cycle.now_ms
+        is_due = now_ms >= housekeeper.due_ms or now_ms >= self.refusals.due_ms
+        if is_due or self.ledger.next_sequence >= housekeeper.due_sequence:
+            self._tend(cycle)
         cycle.dropped, self.ledger.dropped = self.ledger.dropped, []
         self._due_ms = self.schedule.settle_events()
+        if self.schedule.unarmed:
+            self.ticks.arm(self.schedule, cycle.now_ms)
+
+    def _pass_time(self, cycle: Cycle) -> None:
+        """Carry out what time alone does, and enqueue the messages of schedules that are due."""
+        if cycle.now_ms >= self._due_ms:
+            expire(self, cycle, leases_max=self.settings.cycle_events_max)
+        if cycle.now_ms < self.ticks.due_ms:
+            return
+        try:
+            self.ticks.fire(self, cycle, refusal=self.reserve.refusal() if self.reserve.is_short else None)
+        except _ApplyFailed:
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug of ours: nothing of this tick was applied, so the others go on
+            self._internal_error(error)
 
     def _continue_scripts(self, cycle: Cycle) -> None:
         """Go on with what waits for script time, before the requests that have come since."""
@@ -150,12 +163,23 @@ class Engine(EngineLife):
                 cycle.answer(work.reply, self._internal_error(error))
         cycle.current = None
 
-    def _refuse_waiting(self, cycle: Cycle) -> None:
-        """Refuse the producers that wait for capacity in their queues: it would let the store grow."""
+    def _serve_producers(self, cycle: Cycle) -> None:
+        """Try those that wait for capacity in their queues again. On a short disk refuse them: they would fill it."""
+        is_short = self.reserve.is_short
         if self.producers.waiting:
-            self.producers.refuse(self.reserve.refusal(), cycle)
+            if is_short:
+                self.producers.refuse(self.reserve.refusal(), cycle)
+            self.producers.retry(self, cycle)
         if self.sinks.waiting:
-            self.sinks.refuse(self.reserve.refusal(), cycle)
+            if is_short:
+                self.sinks.refuse(self.reserve.refusal(), cycle)
+            self.sinks.retry(self, cycle)
+
+    def _tend(self, cycle: Cycle) -> None:
+        """Do the broker's own work that is due."""
+        if cycle.now_ms >= self.refusals.due_ms:
+            self.refusals.record(self, cycle, is_disk_short=self.reserve.is_short)
+        self._housekeeper.tend(self, cycle)
 
     def _serve_claims(self, cycle: Cycle) -> None:
         """Pick messages for claims; tokens that come back by it are for the next cycle."""
@@ -169,11 +193,15 @@ class Engine(EngineLife):
     def _take_requests(self, cycle: Cycle, queues: dict[str, None]) -> None:
         """Take requests while the cycle has capacity; the first always, whatever time has done in this cycle."""
         inbox, ledger = self.inbox, self.ledger
-        end = cycle.sequence + self.settings.cycle_events_max
-        is_first = True
+        events_max = self.settings.cycle_events_max
+        end = cycle.sequence + events_max
+        count = len(inbox)
+        if count > 1 and not self._failures:  # while cycles fail, callers go before what the broker asks of itself
+            count = self._intake.arrange(inbox, cycle.now_ms, events_max)
         try:
-            while inbox and (is_first or ledger.next_sequence < end):
-                is_first = False
+            for at in range(count):
+                if at and ledger.next_sequence >= end:
+                    break
                 submission = cycle.current = inbox.popleft()
                 if submission.reply is None:
                     cycle.own.append(submission)
@@ -184,6 +212,8 @@ class Engine(EngineLife):
                 except Exception as error:  # noqa: BLE001 - a bug of ours: nothing was applied, so the others go on
                     cycle.answer(submission.reply, self._internal_error(error))
             cycle.current = None
+            if ledger.finished.known:
+                forget_excess(self, cycle, self.settings)
         finally:
             inbox.extendleft(reversed(cycle.postponed))  # also if the cycle fails: no answer was begun
 
@@ -196,12 +226,8 @@ class Engine(EngineLife):
                 self.producers.take(self, submission, cycle)
             elif kind is Ack:  # the most frequent one that no hook is asked about
                 cycle.answer(submission.reply, self.execute(submission.request, cycle))
-            elif kind is Stage:
-                self.sinks.take(self, submission, cycle)
-            elif kind is MakeClaim:
-                take_claim(self, submission, cycle)
             else:
-                run_call(self, submission, cycle)
+                take_call(self, submission, cycle)
         elif isinstance(submission, Waiter):
             if not submission.reply.done():
                 self.consumers.admit(self, submission, cycle)
@@ -209,11 +235,18 @@ class Engine(EngineLife):
         elif isinstance(submission, Attach):
             self.consumers.attach(self, submission, cycle)
             queues[submission.consumer.queue] = None
-        elif submission.is_large and any(read.is_large for read in cycle.reads):
-            # Many large answers in one cycle would block the event loop for as long as all of them take.
-            cycle.postponed.append(submission)
+        elif isinstance(submission, StatusWaiter):
+            cycle.watchers.append(submission)
         else:
-            cycle.reads.append(submission)
+            self._take_read(submission, cycle)
+
+    @staticmethod
+    def _take_read(read: Read, cycle: Cycle) -> None:
+        if read.is_large and any(other.is_large for other in cycle.reads):
+            # Many large answers in one cycle would block the event loop for as long as all of them take.
+            cycle.postponed.append(read)
+        else:
+            cycle.reads.append(read)
 
     def _internal_error(self, error: Exception) -> InternalError:
         """Report a bug of the broker's: to the operator in the log and the metrics, to the caller as ``internal``."""
@@ -233,13 +266,15 @@ class Engine(EngineLife):
                     schedule.prepare(record)
                 messages = apply(ledger, record, now_ms)
                 schedule.follow(record, messages, now_ms)
-                if self.consumers.holders:
+                if self.consumers.holders or self.consumers.freed:
                     self.consumers.free(record)
         except Exception as error:
             raise _ApplyFailed from error
         cycle.records.extend(decision.records)
         if decision.bodies:
             cycle.bodies.extend(decision.bodies)
+        if decision.pieces:
+            cycle.pieces.extend(decision.pieces)
         return decision.outcome
 
     # ------------------------------------------------------------------------------------------------- commit and after
@@ -260,7 +295,7 @@ class Engine(EngineLife):
                 sequence=cycle.sequence,
                 next_sequence=ledger.next_sequence,
                 page=page,
-                bodies=cycle.bodies,
+                bodies=[*cycle.bodies, *cycle.pieces] if cycle.pieces else cycle.bodies,
                 dropped=cycle.dropped,
                 base=ledger.base if ledger.base == ledger.baseline else ledger.settle_base(),
                 trim=self._housekeeper.trim_to,
@@ -269,6 +304,8 @@ class Engine(EngineLife):
         self._housekeeper.segment_size += len(page)
         size = len(page)
         for _, data in cycle.bodies:
+            size += len(data)
+        for _, data in cycle.pieces:
             size += len(data)
         self.reserve.due_bytes -= size
         events = ledger.next_sequence - cycle.sequence - cycle.skipped
@@ -301,16 +338,25 @@ class Engine(EngineLife):
                     reply.set_result(outcome)
         for hand_out in cycle.hand_outs:
             self._deliver(hand_out)
-        for consumer in cycle.ended:
-            guarded(consumer.deliver, [])
+        if self.consumers.revocations.revoked or cycle.ended:
+            self._tell_consumers(cycle)
         for read in cycle.reads:
             self._answer_read(read)
+        if (cycle.watchers or self.watchers.waiting or self.watchers.searches.jobs) and self.state in RUNNING:
+            # Not while the store can't be opened: memory may be ahead of it.
+            guarded(self.watchers.tell, self, cycle)
         if cycle.records:
             for tap in self.taps:
                 try:
                     tap(cycle.records, cycle.now_ms)
                 except Exception:  # noqa: BLE001 - code of others, after the commit: it undoes nothing
                     _log.exception("A tap failed after a commit; the commit stands.")
+
+    def _tell_consumers(self, cycle: Cycle) -> None:
+        """Announce what consumers have lost, and to those that ended that nothing more will come."""
+        guarded(self.consumers.revocations.announce, self.ledger.ids)
+        for consumer in cycle.ended:
+            guarded(consumer.deliver, [])
 
     def _deliver(self, hand_out: HandOut) -> None:
         try:
@@ -330,6 +376,8 @@ class Engine(EngineLife):
             self.bodies.keep(cycle.bodies)
         if cycle.dropped:
             self.bodies.forget(cycle.dropped)
+        if cycle.frees_space:
+            self.reserve.reclaim()
         metrics = self.metrics
         metrics.commits.append(metrics.written)
         if len(metrics.commits) >= COMMITS_KEPT:

@@ -1,4 +1,4 @@
-"""What time alone does in a cycle: leases and temporary config end, consumers and sinks fall silent, deadlines pass."""
+"""What time alone does in a cycle: leases and temporary config end, consumers, sinks and uploads fall silent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Final
 from fairlane.broker.calls import run_call
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Call
-from fairlane.core.commands import Given, Remove, RestoreConfig, Unclaim, Unstage
+from fairlane.broker.settings import Settings
+from fairlane.core.commands import Given, Remove, RestoreConfig, SweepResults, SweepUpload, Unclaim, Unstage
 from fairlane.core.ledger import Message
 from fairlane.model.message import Receipt
 from fairlane.verbs.leases import Nack
@@ -27,9 +28,24 @@ def expire(executor: Executor, cycle: Cycle, *, leases_max: int) -> None:
         executor.execute(Unclaim(queue=queue, consumer=consumer), cycle)
     for queue, sink in schedule.presence.silent_sinks(cycle.now_ms):
         executor.execute(Unstage(queue=queue, sink=sink), cycle)
+    for queue, upload in schedule.presence.silent_uploads(cycle.now_ms):
+        if executor.producers.names_upload(queue, executor.ledger.ids.id_of(upload)):
+            schedule.presence.hear_upload(queue, upload, cycle.now_ms)  # it is complete, and waits for capacity
+        else:
+            executor.execute(SweepUpload(queue=queue, upload=upload), cycle)
     if executor.ledger.config_due_ms <= cycle.now_ms:
         executor.execute(RestoreConfig(), cycle)
+    if executor.ledger.finished.due_ms <= cycle.now_ms:
+        executor.execute(SweepResults(through_ms=cycle.now_ms), cycle)
     remove(executor, cycle, schedule.departed(cycle.now_ms))
+
+
+def forget_excess(executor: Executor, cycle: Cycle, settings: Settings) -> None:
+    """Forget messages that have ended before their time if more are remembered than the broker may keep."""
+    finished = executor.ledger.finished
+    through_ms = finished.excess_ms(count_max=settings.results_max, bytes_max=settings.results_bytes_max)
+    if through_ms is not None:
+        executor.execute(SweepResults(through_ms=through_ms), cycle)
 
 
 def remove(executor: Executor, cycle: Cycle, departed: list[tuple[str, list[Message]]]) -> None:

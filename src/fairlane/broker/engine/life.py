@@ -27,21 +27,27 @@ from fairlane.broker.engine.replies import (
 )
 from fairlane.broker.engine.state import RUNNING, Event, State, after
 from fairlane.broker.hook_calls import HookCalls
+from fairlane.broker.intake import InboxOrder
 from fairlane.broker.measurements import EngineMetrics
+from fairlane.broker.progress import ProgressReports
+from fairlane.broker.refusals import CollectedRefusals
 from fairlane.broker.requests import Attach, AttachedConsumer, Call, NoReply, Submission
 from fairlane.broker.settings import Settings
 from fairlane.broker.steady_time import BrokerTime
 from fairlane.broker.waiting.consumers import WaitingConsumers
+from fairlane.broker.waiting.pieces import WaitingPieces
 from fairlane.broker.waiting.producers import WaitingEnqueues
 from fairlane.broker.waiting.redrives import Redrives
 from fairlane.broker.waiting.script_lines import ScriptLines
 from fairlane.broker.waiting.sinks import WaitingSinks
+from fairlane.broker.waiting.ticks import Ticks
+from fairlane.broker.waiting.watchers import StatusWatchers
 from fairlane.core.commands import Open
-from fairlane.core.ledger import Ledger, Limits, Message
+from fairlane.core.ledger import Ledger, Message
 from fairlane.core.schedule import Schedule
 from fairlane.errors import Closed, FairlaneError, StoreFailed, StoreFenced
 from fairlane.journal.records import AnyRecord
-from fairlane.model.message import Delivery, Receipt
+from fairlane.model.message import NEVER_MS, Delivery, Receipt
 from fairlane.ports.clock import Clock
 from fairlane.ports.disk import Disk
 from fairlane.ports.entropy import Entropy
@@ -92,17 +98,25 @@ class EngineLife:
         self._renewed_id = ""
         self._entropy = entropy
         self.inbox: deque[Submission] = deque()
+        self._intake = InboxOrder()
         self._undelivered = Undelivered()
         self.taps: list[Tap] = []
         self.hand_out_taps: list[HandOutTap] = []
         self.metrics = EngineMetrics()
-        self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
+        self.bodies = Bodies(
+            store, cache_bytes_max=self.settings.cache_bytes_max, whole_bytes_max=self.settings.payload_bytes_max
+        )
         self.hook_calls = HookCalls(hooks, entropy, self.bodies, self.settings)
         self.script_lines = ScriptLines()
         self.consumers = WaitingConsumers(self.settings)
         self.producers = WaitingEnqueues()
         self.sinks = WaitingSinks()
+        self.pieces = WaitingPieces()
         self.redrives = Redrives()
+        self.refusals = CollectedRefusals()
+        self.ticks = Ticks()
+        self.progress = ProgressReports()
+        self.watchers = StatusWatchers(waiters_max=self.settings.waiters_max)
         self.time = BrokerTime(clock)
         self.reserve = DiskReserve(disk, self.settings.disk_reserve_bytes)
         self.ledger = Ledger()
@@ -114,14 +128,9 @@ class EngineLife:
     def open(self) -> None:
         """Recover everything from the store. Raises StoreFailed or StoreCorrupt if the store can't be read."""
         settings = self.settings
-        limits = Limits(
-            payload_bytes_max=settings.payload_bytes_max,
-            waiting_max=settings.waiting_max,
-            waiting_bytes_max=settings.waiting_bytes_max,
-        )
         begun = perf_counter()
         self.bodies.clear()
-        ledger, self._reserved = recover(self.store, limits)
+        ledger, self._reserved = recover(self.store, settings.for_ledger())
         self.time.reach(ledger.at_ms)
         for name in self.ledger.queues.keys() - ledger.queues.keys():
             self.hooks.remove(name)
@@ -130,14 +139,20 @@ class EngineLife:
         self.ledger = ledger
         self.schedule = Schedule(ledger, self.now_ms())
         self._housekeeper = Housekeeper(ledger, settings, carry_floor=self._carry_floor)
-        self.redrives.stop_all()
-        self.script_lines.forget_own()
+        self._begin_again(ledger)
         self.state = after(self.state, Event.RECOVER)
         self._due_ms = 0
         self._undelivered.give_back(ledger, self.submit)
         self.consumers.reconcile(ledger.token_of)
         self.metrics.recoveries += 1
         self.metrics.recovery_s = perf_counter() - begun
+
+    def _begin_again(self, ledger: Ledger) -> None:
+        """Forget what the broker was doing by itself; what is still to be done follows from the ledger."""
+        self.redrives.resume(ledger, self.now_ms())
+        self.script_lines.forget_own()
+        self.ticks.rebuild(ledger)
+        self.watchers.doubt()
 
     def _opening(self) -> Open:
         """Return the command that records the opening, with the id of the journal: a new journal gets one now."""
@@ -169,7 +184,7 @@ class EngineLife:
                 self._abdicate(error)
             self.consumers.unserved = {}
             self._refuse_inbox(error)
-            refuse_all(self.script_lines.dismiss(), error)
+            refuse_all((*self.script_lines.dismiss(), *self.pieces.dismiss()), error)
 
     def _abdicate(self, error: StoreFenced) -> None:
         """Give up for good: the store is for another process to serve."""
@@ -177,7 +192,7 @@ class EngineLife:
         self.state = after(self.state, Event.FENCE)
         self._fenced_by = error
         refuse_everyone(self.consumers, self.producers, self.sinks, error)
-        refuse_all(self.script_lines.dismiss(), error)
+        refuse_all((*self.script_lines.dismiss(), *self.watchers.dismiss(), *self.pieces.dismiss()), error)
 
     def _refuse_inbox(self, error: FairlaneError) -> None:
         """Refuse the requests of callers. What the broker asks of itself stays: no caller would repeat it."""
@@ -225,17 +240,38 @@ class EngineLife:
         if self.state not in RUNNING:
             return self._retry_at_ms
         instants = [self.schedule.next_event_at(), self._housekeeper.next_seal_at()]
-        waiting: tuple[Timers[Any], ...] = (self.consumers.limits, self.producers.limits, self.sinks.limits)
-        instants += [limits.next_at() for limits in waiting if limits.entries]
-        if self.redrives.jobs:
+        if self.refusals.due_ms < NEVER_MS:
+            instants.append(self.refusals.due_ms)
+        instants += [limits.next_at() for limits in self._timers() if limits.entries]
+        if self.redrives.running or self.redrives.dry_runs.running:
             instants.append(self.redrives.next_step_at())
         known = [at_ms for at_ms in instants if at_ms is not None]
         at_ms = min(known) if known else None
         if not self._failures:
             return at_ms
-        if self.inbox or self.consumers.unserved or self.script_lines.lines:
+        if self.inbox or self.consumers.unserved or self.script_lines.lines or self.pieces.lines:
             return self._retry_at_ms
         return None if at_ms is None else max(at_ms, self._retry_at_ms)
+
+    def next_look_at(self) -> int | None:
+        """Return when to ask ``next_event_at``: too early if something is gone by then, but never too late.
+
+        It costs a few comparisons, so a front end can ask it after every cycle.
+        """
+        redrives = self.redrives
+        if self.state not in RUNNING or self._failures or redrives.running or redrives.dry_runs.running:
+            return self.next_event_at()
+        at_ms = min(self.refusals.due_ms, self._due_ms)
+        for timers in self._timers():
+            if timers.entries and timers.entries[0][0] < at_ms:
+                at_ms = timers.entries[0][0]
+        seal_at_ms = self._housekeeper.next_seal_at()
+        return at_ms if seal_at_ms is None or at_ms < seal_at_ms else seal_at_ms
+
+    def _timers(self) -> tuple[Timers[Any], ...]:
+        """Return the instants at which waits end and schedules are due."""
+        waiting = self.consumers.limits, self.producers.limits, self.sinks.limits
+        return *waiting, self.ticks.timers, self.watchers.limits
 
     @property
     def is_fenced(self) -> bool:
@@ -255,7 +291,9 @@ class EngineLife:
     def has_requests(self) -> bool:
         """Return whether a cycle is due at once: for requests, or for what the last cycle had no time for."""
         if not self._failures:
-            return bool(self.inbox or self.consumers.unserved or self.script_lines.lines)
+            waiting = self.inbox or self.consumers.unserved or self.script_lines.lines or self.watchers.searches.jobs
+            more = self.pieces.lines or (self.ledger.discarded.entries and self.state in RUNNING)
+            return bool(waiting or more)
         asked = list(self.inbox)  # a copy, since threads may add to it meanwhile
         return any(submission.reply is not None for submission in asked)  # the broker's own requests can wait
 
@@ -286,13 +324,13 @@ class EngineLife:
         self.state = after(self.state, Event.CLOSE)
         closed = Closed("The broker has been closed.")
         refuse_all([submission.reply for submission in list(self.inbox)], closed)
-        refuse_all(self.script_lines.dismiss(), closed)
+        refuse_all((*self.script_lines.dismiss(), *self.watchers.dismiss(), *self.pieces.dismiss()), closed)
         self.inbox.clear()
 
     def send_away(self, error: FairlaneError) -> None:
         """Refuse everyone who waits, and hand out nothing more. What has been leased stays leased."""
         send_away(self.consumers, error)
-        refuse_all(self.script_lines.dismiss(), error)
+        refuse_all((*self.script_lines.dismiss(), *self.watchers.dismiss(), *self.pieces.dismiss()), error)
 
     def send_away_from(self, queue: str, error: FairlaneError) -> None:
         """Refuse everyone who waits at a queue, and end its consumers. What has been leased stays leased."""

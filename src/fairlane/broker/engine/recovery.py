@@ -13,10 +13,11 @@ from sys import intern
 
 from fairlane.broker.requests import Call, HandOut, Submission
 from fairlane.core.apply import apply
-from fairlane.core.ledger import Ledger, Limits
+from fairlane.core.ledger import Ledger
 from fairlane.errors import StoreCorrupt
 from fairlane.journal import codec
 from fairlane.journal.records import Enqueued, Staged, Terms
+from fairlane.model.broker_limits import Limits
 from fairlane.model.message import Receipt
 from fairlane.ports.store import Store
 from fairlane.verbs.leases import Nack

@@ -49,6 +49,7 @@ def refuse_cycle(cycle: Cycle, error: FairlaneError) -> None:
     """Refuse the requests of a cycle that has failed."""
     refuse_all((reply for reply, _ in cycle.answers), error)
     refuse_all((read.reply for read in cycle.reads), error)
+    refuse_all((watcher.reply for watcher in cycle.watchers), error)
     refuse_all((call.reply for call in cycle.claims), error)
     if cycle.current is not None:
         refuse_all((cycle.current.reply,), error)

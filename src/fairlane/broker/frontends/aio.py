@@ -70,7 +70,7 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
         self._callbacks: list[Callable[[], None]] = []
         self._closing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ms: int | None = None
+        self._timer_at_ms = 0
         self._idle = asyncio.Event()
         self._idle.set()
         engine.consumers.on_unserved = self._wake
@@ -204,6 +204,11 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
     def send_away(self, queue: str, error: FairlaneError) -> None:
         """Refuse everyone who waits at a queue, and end its consumers. What they have leased stays leased."""
         self._engine.send_away_from(queue, error)
+
+    def may_know(self, message_id: str) -> bool:
+        """Return whether an id was given by the journal of this broker."""
+        number = self._engine.ledger.ids.number_of(message_id)
+        return number is not None and 0 < number < self._engine.ledger.next_sequence
 
     async def delete_empty(self, queue: str, *, by: str | None = None) -> bool:
         """Remove a queue if nothing is in it, nor in its dead-letter queue; return whether it was so.
@@ -342,8 +347,8 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
             callbacks, self._callbacks = self._callbacks, []
             for callback in callbacks:
                 self._guarded(callback)
-            if self._engine.inbox:
-                self._wake()
+            if callbacks or self._engine.inbox:
+                self._rest()
             else:
                 # Not now: those who were just answered are about to run, and may ask for more.
                 self._loop.call_soon(self._rest)
@@ -362,18 +367,25 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
         if engine.has_requests():
             self._wake()
             return
-        at_ms = engine.next_event_at()
-        if at_ms != self._timer_at_ms or self._timer is None:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = None
-            self._timer_at_ms = at_ms
-            if at_ms is not None:
-                delay_s = min(max(0.0, (at_ms - engine.now_ms()) / 1000), _SLEEP_S_MAX)
-                self._timer = self._loop.call_later(delay_s, self._on_time)
+        at_ms = engine.next_look_at()
+        if at_ms is not None and (self._timer is None or at_ms < self._timer_at_ms):
+            self._set_timer(at_ms)
         self._idle.set()
+
+    def _set_timer(self, at_ms: int) -> None:
+        """Wake up at an instant. A timer that fires too early costs less than setting it again in each cycle."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_ms = at_ms
+        delay_s = min(max(0.0, (at_ms - self._engine.now_ms()) / 1000), _SLEEP_S_MAX)
+        self._timer = self._loop.call_later(delay_s, self._on_time)
 
     def _on_time(self) -> None:
         self._timer = None
-        if self._closing is None:
+        if self._closing is not None:
+            return
+        at_ms = self._engine.next_event_at()
+        if at_ms is not None and at_ms <= self._engine.now_ms():
             self._wake()
+        elif at_ms is not None:
+            self._set_timer(at_ms)

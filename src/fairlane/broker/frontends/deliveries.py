@@ -54,11 +54,20 @@ class DeliveryStream(ABC):
         self._ready: deque[Delivery] = deque()
         self._is_entered = False
         self._is_over = False
-        self._consumer = AttachedConsumer(**terms, deliver=self._deliver, unseen=self._ready)
+        self._consumer = AttachedConsumer(
+            **terms, deliver=self._deliver, unseen=self._ready, on_cancelled=self._drop_cancelled
+        )
+        self.on_cancelled: Callable[[list[str]], None] = lambda _ids: None
 
     @abstractmethod
     def _deliver(self, deliveries: list[Delivery]) -> None:
         """Take messages that were leased."""
+
+    def _drop_cancelled(self, ids: list[str]) -> None:
+        """Drop messages that were cancelled before they were taken, and pass on the ids of the others."""
+        for delivery in [delivery for delivery in self._ready if delivery.id in ids]:
+            self._ready.remove(delivery)
+        self.on_cancelled(ids)
 
     def _give(self, delivery: Delivery) -> Delivery:
         if self._is_measured:

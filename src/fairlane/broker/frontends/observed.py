@@ -8,7 +8,7 @@ from time import thread_time
 from typing import TypeVar
 
 from fairlane.broker.engine.engine import Engine, Tap
-from fairlane.broker.measurements import BrokerMetrics, ThrottleCounts
+from fairlane.broker.measurements import BrokerMetrics, ScheduleCounts, ThrottleCounts
 from fairlane.broker.views.queues import queue_details, stream_views
 from fairlane.core.ledger import Message
 from fairlane.model.message import Key
@@ -115,6 +115,11 @@ class ObservedBroker(ABC):
             recovery_from=ledger.base - ledger.counts_from,
             throttles=throttles,
             hooks={name: (engine.hooks.statistics(name, now_ms), engine.hooks.timings(name)) for name in scripted},
+            schedules={
+                queue.name: ScheduleCounts.of(queue.schedules.values())
+                for queue in ledger.queues.values()
+                if queue.schedules
+            },
         )
 
     def now_ms(self) -> int:

@@ -10,19 +10,22 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from fairlane.broker.handlers import batches, config, internal, messages, queues
-from fairlane.broker.handlers.checks import check_author, check_handlers, check_taking
-from fairlane.broker.handlers.queues import start_redrive
-from fairlane.broker.requests import Call, Read, Submission, Waiter
+from fairlane.broker.handlers import batches, config, internal, messages, queues, schedules, uploads
+from fairlane.broker.handlers.checks import check_author, check_handlers, check_taking, check_wait
+from fairlane.broker.handlers.queues import start_dry_run
+from fairlane.broker.requests import Call, Read, StatusWaiter, Submission, Waiter
 from fairlane.core.commands import Command, Given
 from fairlane.core.decide import DECIDERS
 from fairlane.core.producer import LimitedProducer
 from fairlane.errors import InvalidArgument
 from fairlane.model.limits import TIMESPAN_MS_MAX
 from fairlane.verbs.config import TryHook
-from fairlane.verbs.dead_letters import Redrive
+from fairlane.verbs.dead_letters import Redrive, StopRedrive
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.schedules import RunSchedule
+from fairlane.verbs.status import GetResult, GetStatus
+from fairlane.verbs.uploads import ReadPayload
 from fairlane.verbs.verb import Reply, Request
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ READS: Final[Mapping[type, Callable[..., Any]]] = {
     **queues.READS,
     **config.READS,
     **batches.READS,
+    **schedules.READS,
+    **uploads.READS,
     **internal.READS,
 }
 """How requests that only look are answered: with the engine and the request."""
@@ -41,6 +46,8 @@ CHECKS: Final[Mapping[type, Callable[[Any], None]]] = {
     **queues.CHECKS,
     **config.CHECKS,
     **batches.CHECKS,
+    **schedules.CHECKS,
+    **uploads.CHECKS,
 }
 """What is checked before a request is submitted; each raises ``InvalidArgument`` or ``Forbidden``."""
 
@@ -63,7 +70,9 @@ def submission_of(
     check = CHECKS.get(kind)
     if check is not None:
         check(request)
-    if kind in DECIDERS or kind is TryHook:
+    if isinstance(request, Redrive) and request.is_dry_run:
+        return Read(partial(start_dry_run, engine, request, by=by), reply)
+    if kind in DECIDERS or kind in (TryHook, RunSchedule, StopRedrive):
         if by is not None:
             check_author(by)
         if producer is None and (by is None or not isinstance(request, Enqueue)):
@@ -71,14 +80,13 @@ def submission_of(
         return Call(request, reply, by, Given(by=by, producer=producer))
     if isinstance(request, Lease):
         return _waiter(request, reply)
+    if isinstance(request, (GetStatus, GetResult)):
+        check_wait(request.wait_ms)
+        return StatusWaiter(request=request, reply=reply, reader=producer)
     read = READS.get(kind)
     if read is None:
         raise InvalidArgument(f"A broker on its own cannot answer {kind.__name__}: it is not a node of a cluster.")
-    if isinstance(request, Redrive):  # the only one of these that the journal records
-        if by is not None:
-            check_author(by)
-        read = partial(start_redrive, by=by)
-    return Read(partial(read, engine, request), reply, is_large=getattr(request, "with_body", False))
+    return Read(partial(read, engine, request), reply, is_large=getattr(request, "with_body", kind is ReadPayload))
 
 
 def _waiter(request: Lease, reply: Reply) -> Waiter:

@@ -13,6 +13,7 @@ from fairlane.broker.handlers.checks import (
     check_wait,
     require,
 )
+from fairlane.broker.progress import report
 from fairlane.broker.views import queues as views
 from fairlane.core.checks import whole_fault
 from fairlane.model import limits
@@ -30,6 +31,7 @@ from fairlane.verbs.messages import (
     Peek,
     WorkflowState,
 )
+from fairlane.verbs.status import ReportProgress
 
 if TYPE_CHECKING:
     from fairlane.broker.engine.engine import Engine
@@ -72,6 +74,7 @@ READS: Final[Mapping[type, Callable[..., Any]]] = {
     Peek: _peek,
     Explain: _explain,
     GetState: _get_state,
+    ReportProgress: report,
 }
 
 

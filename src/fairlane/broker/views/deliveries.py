@@ -104,7 +104,7 @@ def delivered(
     states = bodies.states(messages) if with_state else [None] * len(messages)
     deliveries = []
     for message, message_id, token, (headers, correlation_id, payload), state in zip(
-        messages, ids, tokens, bodies.read(messages), states, strict=True
+        messages, ids, tokens, bodies.read(messages, with_pieces=True), states, strict=True
     ):
         delivery = Delivery(
             id=message_id,
@@ -119,14 +119,14 @@ def delivered(
             correlation_id=correlation_id or message_id,
         )
         if message.after is not None or message.cost != 1 or message.priority is not Priority.NORMAL:
-            delivery = _with_rarities(delivery, message, state)
+            delivery = _with_rarities(delivery, message, state, is_streamed=bodies.is_streamed(message))
         if message.deadline_ms is not None:
             delivery = _with_deadline(delivery, message.deadline_ms, now_ms)
         deliveries.append(delivery)
     return deliveries
 
 
-def _with_rarities(delivery: Delivery, message: Message, state: bytes | None) -> Delivery:
+def _with_rarities(delivery: Delivery, message: Message, state: bytes | None, *, is_streamed: bool) -> Delivery:
     """Return a delivery with what few have; to say it of all would take four times as long."""
     after = message.after
     return msgspec.structs.replace(
@@ -138,6 +138,8 @@ def _with_rarities(delivery: Delivery, message: Message, state: bytes | None) ->
         state_etag=None if after is None or after.state is None else number_text(after.state),
         errors=() if after is None else after.errors,
         dead=dead_letter_of(message),
+        payload_size=message.size if is_streamed else None,
+        order_key=None if after is None else after.order_key,
     )
 
 

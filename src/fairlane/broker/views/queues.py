@@ -11,7 +11,8 @@ import msgspec
 from fairlane.broker.bodies import Bodies
 from fairlane.broker.views.deliveries import dead_letter_of
 from fairlane.broker.waiting.consumers import WaitingConsumers
-from fairlane.broker.waiting.redrives import admits, numbers_meant
+from fairlane.broker.waiting.redrives import Redrives
+from fairlane.core.dead_letters import admits, numbers_meant
 from fairlane.core.decide.retries import shared_dlq
 from fairlane.core.ledger import Aftermath, Ledger, Message, Queue
 from fairlane.core.schedule import Schedule
@@ -46,6 +47,10 @@ class Looked(Protocol):
     def consumers(self) -> WaitingConsumers:
         """Who waits for messages."""
 
+    @property
+    def redrives(self) -> Redrives:
+        """Which dead letters move."""
+
 
 def known(ledger: Ledger, name: str) -> Queue:
     """Return a queue. Raises QueueNotFound if there is none of this name."""
@@ -63,8 +68,9 @@ def known_message(ledger: Ledger, queue: str, message_id: str) -> Message:
     return message
 
 
-def queue_view(ledger: Ledger, waiting: WaitingConsumers, name: str) -> QueueView:
+def queue_view(engine: Looked, name: str) -> QueueView:
     """Return a queue in short. Costs the same whatever the queue holds."""
+    ledger, waiting = engine.ledger, engine.consumers
     queue = known(ledger, name)
     dlq = ledger.queues.get(shared_dlq(ledger, queue) or dlq_of(name))
     oldest = next(iter(queue.messages.values()), None)
@@ -77,13 +83,16 @@ def queue_view(ledger: Ledger, waiting: WaitingConsumers, name: str) -> QueueVie
         waiting=len(queue.messages) - queue.leased,
         leased=queue.leased,
         size=queue.size,
-        dead=len(dlq.messages) if dlq is not None else 0,
+        dead=0 if dlq is None else len(dlq.messages) if is_dlq(dlq.name) else dlq.dead_letters,
         oldest_ms=oldest.enqueued_ms if oldest is not None else None,
         active_keys=None,
         waiters=waiting.waiting(name),
         consumers=len(waiting.attached.get(name, ())),
         claimed=queue.claimed,
         staged=len(queue.staged),
+        refused=queue.refused,
+        dead_letters=queue.dead_letters,
+        redrives=engine.redrives.running_in((name,) if dlq is None else (name, dlq.name)),
     )
 
 
@@ -96,7 +105,7 @@ def queue_details(
     wanted: Callable[[Key], bool] | None = None,
 ) -> QueueView:
     """Return a queue with its keys and throttles. Costs time in proportion to its keys, not to its messages."""
-    view = queue_view(engine.ledger, engine.consumers, name)
+    view = queue_view(engine, name)
     queue, schedule = engine.ledger.queues[name], engine.schedule
     survey = schedule.kernel(name).survey(keys_max, now_ms, wanted=wanted)
     keys = tuple(_key_view(engine, queue, state, now_ms) for state in survey.keys)
@@ -289,8 +298,15 @@ def views_of(bodies: Bodies, messages: Sequence[Message], *, with_body: bool, no
     if not with_body:
         return views
     return [
-        msgspec.structs.replace(view, payload=payload, headers=headers, correlation_id=correlation_id or view.id)
-        for view, (headers, correlation_id, payload) in zip(views, bodies.read(messages), strict=True)
+        msgspec.structs.replace(
+            view,
+            payload=None if bodies.is_streamed(message) else payload,
+            headers=headers,
+            correlation_id=correlation_id or view.id,
+        )
+        for message, view, (headers, correlation_id, payload) in zip(
+            messages, views, bodies.read(messages, with_pieces=True), strict=True
+        )
     ]
 
 
@@ -324,6 +340,7 @@ def message_view(message: Message, now_ms: int) -> MessageView:
         claim=_claim_of(message),
         max_attempts=after.max_attempts,
         visibility_timeout_ms=after.visibility_ms,
+        order_key=after.order_key,
     )
 
 
@@ -355,6 +372,9 @@ def explain(
         return explained("queue_paused", f"Queue {queue!r} is paused.")
     found = schedule.explain(message, now_ms)
     reason = found.reason.value
+    if isinstance(found.first, Message):
+        words = f"It waits for message {found.first.id} of its key, which goes first: the queue's order is strict."
+        return explained(reason, words, key=message.key, first=found.first.id)
     if reason != "eligible":
         return explained(
             reason,

@@ -29,6 +29,7 @@ from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Attach, AttachedConsumer, HandOut, Waiter
 from fairlane.broker.settings import Settings
 from fairlane.broker.waiting.returns import take_back
+from fairlane.broker.waiting.revocations import Revocations
 from fairlane.broker.waiting.room import Room
 from fairlane.broker.waiting.wait_times import KeyWaitTimes
 from fairlane.core.commands import LeasePicked
@@ -56,6 +57,7 @@ class WaitingConsumers:
         holders: which attached consumer holds a message.
         limits: when the patience of a waiter ends.
         freed: the credit that the present cycle has freed: consumer, message and fencing token.
+        revocations: the messages that were cancelled in the present cycle while an attached consumer had them.
         unserved: the queues whose lines the last cycle had no capacity to serve.
         on_unserved: called when a queue is to be served that no request touched.
     """
@@ -78,6 +80,7 @@ class WaitingConsumers:
         self._polls: list[Waiter] = []  # they wait for this cycle only, so they need no timer
         self._ended: dict[str, int] = {}
         self.freed: list[tuple[AttachedConsumer, int, int]] = []
+        self.revocations = Revocations()
 
     # ------------------------------------------------------------------------------------------------- coming and going
 
@@ -285,7 +288,9 @@ class WaitingConsumers:
         size_bytes = self._answer_bytes_max - cycle.handed_out_bytes
         if taker.room is not None:
             size_bytes = min(size_bytes, taker.room.left)
-        picked = schedule.pick(queue, count, now_ms, size_bytes=size_bytes)
+        # Handlers run at the same time, so messages that are kept in order must not come to them together.
+        is_single = taker.handlers is not None or isinstance(taker, AttachedConsumer)
+        picked = schedule.pick(queue, count, now_ms, size_bytes=size_bytes, is_single=is_single)
         if not picked:
             return None
         if taker.room is not None:
@@ -350,6 +355,8 @@ class WaitingConsumers:
         """Give consumers back the credit of messages that a record took from their hands."""
         if not isinstance(record, ENDS):
             return
+        if isinstance(record, Removed) and record.reason == "cancelled":
+            self.revocations.note(record, self.freed)
         for number in record.numbers:
             holder = self.holders.pop(number, None)
             if holder is not None:
@@ -358,6 +365,7 @@ class WaitingConsumers:
 
     def restore(self) -> None:
         """Take back the credit that was freed by a cycle that failed: the consumers still hold the messages."""
+        self.revocations.clear()
         for consumer, number, token in self.freed:
             if not consumer.is_closed:
                 consumer.held[number] = token

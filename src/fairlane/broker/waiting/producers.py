@@ -21,13 +21,14 @@ from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Call
 from fairlane.broker.waiting.script_lines import take_new_messages
 from fairlane.core.commands import Given, Remove
-from fairlane.core.decide.enqueue import terms_if_room_helps
+from fairlane.core.decide.enqueue import size_of, terms_if_room_helps
 from fairlane.core.decide.numbers import repeated
 from fairlane.core.decide.room import QueueRoom
 from fairlane.core.ledger import Ledger, Message, Queue
-from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull, QueueNotFound
+from fairlane.errors import FairlaneError, FullError, GlobalFull, KeyFull, QueueFull, QueueNotFound
 from fairlane.journal.records import Acked, Dead, QueueRemoved, QueueSet, Redriven, Removed
 from fairlane.model.limits import TIMESPAN_MS_MAX
+from fairlane.model.message import NewMessage
 from fairlane.scheduler.item import Item, Priority
 from fairlane.scheduler.policy import Backpressure
 from fairlane.scheduler.timers import Timers
@@ -35,8 +36,6 @@ from fairlane.verbs.errors import body_of
 from fairlane.verbs.messages import Enqueue, EnqueueResult, EnqueueResults
 from fairlane.verbs.verb import Reply
 
-FULL = (QueueFull, KeyFull, GlobalFull)
-"""The refusals for which a producer may wait."""
 MAKES_ROOM = (Acked, Removed, Dead, Redriven, QueueSet, QueueRemoved)
 """The records after which there may be capacity again."""
 _DROPS = {"drop_oldest": Backpressure.DROP_OLDEST, "drop_newest": Backpressure.DROP_NEWEST}
@@ -99,16 +98,20 @@ class WaitingEnqueues:
         if waits and request.queue in self.waiting and self._is_blocked(executor, request.queue, cycle):
             self._take_behind(executor, call, given, cycle, came_ms)
             return
+        before = executor.ledger.messages
         if policy.backpressure in _DROPS and _may_be_full(executor.ledger, queue, request):
             outcome: Results | FairlaneError = _enqueue_dropping(executor, queue, request, given, cycle)
         else:
             outcome = cast("Results | FairlaneError", executor.execute(request, cycle, given))
         if isinstance(outcome, FairlaneError):
             cycle.answer(call.reply, outcome)
-        elif waits and any(isinstance(result, FULL) for result in outcome):
+        elif waits and any(isinstance(result, FullError) for result in outcome):
             self._add(call, given, outcome, cycle, came_ms)
-        elif call.reply is not None:
-            cycle.answers.append((call.reply, _answer(outcome)))
+        else:
+            if executor.ledger.messages - before < len(outcome):  # not all were taken in: repeats, or refusals
+                executor.refusals.note(queue.name, outcome, cycle.now_ms)
+            if call.reply is not None:
+                cycle.answers.append((call.reply, _answer(outcome)))
 
     # ---------------------------------------------------------------------------------------------------------- waiting
 
@@ -140,6 +143,7 @@ class WaitingEnqueues:
     def retry(self, executor: Executor, cycle: Cycle) -> None:
         """Try those that wait again if capacity may have appeared, and answer those whose patience has ended."""
         for one in self.limits.pop_due(cycle.now_ms):
+            executor.refusals.note(one.request.queue, one.results, cycle.now_ms)
             self._end(one, cycle)
         # Only records that no retry of this cycle has seen yet can have made capacity.
         news, cycle.checked = cycle.records[cycle.checked :], len(cycle.records)
@@ -163,14 +167,14 @@ class WaitingEnqueues:
         if one.is_over or (reply is not None and reply.done()):
             one.is_over = True
             return
-        rows = [row for row, result in enumerate(one.results) if isinstance(result, FULL)]
+        rows = [row for row, result in enumerate(one.results) if isinstance(result, FullError)]
         outcome = _execute(executor, *_some(one.request, one.given, rows), cycle)
         results = [outcome] * len(rows) if isinstance(outcome, FairlaneError) else outcome
         for row, result in zip(rows, results, strict=True):
             one.results[row] = result
-            if not isinstance(result, FULL):
+            if not isinstance(result, FullError):
                 one.cycle = cycle
-        if not any(isinstance(result, FULL) for result in one.results):
+        if not any(isinstance(result, FullError) for result in one.results):
             self._end(one, cycle)
 
     def refuse(self, error: FairlaneError, cycle: Cycle) -> None:
@@ -178,7 +182,7 @@ class WaitingEnqueues:
         for line in self.waiting.values():
             for one in line:
                 if not one.is_over:
-                    one.results = [error if isinstance(result, FULL) else result for result in one.results]
+                    one.results = [error if isinstance(result, FullError) else result for result in one.results]
                     self._end(one, cycle)
         self.waiting = {}
 
@@ -187,7 +191,7 @@ class WaitingEnqueues:
         gone = QueueNotFound(f"Queue {queue!r} has been deleted.")
         for one in self.waiting.pop(queue, ()):
             if not one.is_over:
-                one.results = [gone if isinstance(result, FULL) else result for result in one.results]
+                one.results = [gone if isinstance(result, FullError) else result for result in one.results]
                 self._end(one, cycle)
 
     def _end(self, one: WaitingEnqueue, cycle: Cycle) -> None:
@@ -202,6 +206,11 @@ class WaitingEnqueues:
                     one.is_over = True
                     if one.reply is not None and not one.reply.done():
                         one.reply.set_exception(error)
+
+    def names_upload(self, queue: str, upload_id: str) -> bool:
+        """Return whether an enqueue that waits for capacity is to take an upload."""
+        waiting = (one.request.messages for one in self.waiting.get(queue, ()) if not one.is_over)
+        return any(message.upload == upload_id for messages in waiting for message in messages)
 
     def dismiss(self) -> list[tuple[Reply, EnqueueResults]]:
         """Forget everyone who waits, and return their replies with the results so far."""
@@ -245,16 +254,17 @@ def _enqueue_dropping(executor: Executor, queue: Queue, request: Enqueue, given:
         terms = terms_if_room_helps(executor.ledger, queue, single, single_given, cycle.now_ms)
         if terms is not None:
             priority = Priority.NORMAL if terms.priorities is None else Priority(terms.priorities[0])
-            _make_room(executor, queue, Item(terms.keys[0], priority=priority), len(message.payload), cycle)
+            _make_room(executor, queue, Item(terms.keys[0], priority=priority), message, cycle)
         outcome = _execute(executor, single, single_given, cycle)
         results.extend([outcome] if isinstance(outcome, FairlaneError) else outcome)
     return results
 
 
-def _make_room(executor: Executor, queue: Queue, newcomer: Item, size: int, cycle: Cycle) -> None:
+def _make_room(executor: Executor, queue: Queue, newcomer: Item, message: NewMessage, cycle: Cycle) -> None:
     """Drop waiting messages until one more fits, or until only messages are left that may not be dropped for it."""
-    policy = _DROPS[queue.policy.backpressure]
-    while (refusal := QueueRoom(executor.ledger, queue).take(newcomer.key, size)) is not None:
+    policy, size = _DROPS[queue.policy.backpressure], size_of(queue, message)
+    held = 0 if message.upload is None else size
+    while (refusal := QueueRoom(executor.ledger, queue).take(newcomer.key, size, held=held)) is not None:
         key = newcomer.key if isinstance(refusal, KeyFull) else None
         victim = executor.schedule.victim(queue.name, cast("Message", newcomer), policy, key=key)
         if victim is None:
@@ -264,10 +274,10 @@ def _make_room(executor: Executor, queue: Queue, newcomer: Item, size: int, cycl
 
 def _may_be_full(ledger: Ledger, queue: Queue, request: Enqueue) -> bool:
     """Return whether a limit may be met; if not, there is no need to go one by one."""
-    if queue.counts_keys:
+    if queue.tallies is not None:
         return True
     count = len(request.messages)
-    size = sum(len(message.payload) for message in request.messages if type(message.payload) is bytes)
+    size = sum(size_of(queue, message) for message in request.messages if type(message.payload) is bytes)
     limits, policy = ledger.limits, queue.policy
     pairs = (
         (len(queue.messages) + len(queue.staged) + count, policy.waiting_max),

@@ -10,10 +10,10 @@ from typing import cast
 
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Call
-from fairlane.broker.waiting.producers import FULL, MAKES_ROOM
+from fairlane.broker.waiting.producers import MAKES_ROOM
 from fairlane.broker.waiting.script_lines import take_new_messages
 from fairlane.core.commands import Given
-from fairlane.errors import FairlaneError, KeyFull, QueueNotFound
+from fairlane.errors import FairlaneError, FullError, KeyFull, QueueNotFound
 from fairlane.model.limits import TIMESPAN_MS_MAX
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.batches import Stage
@@ -56,13 +56,19 @@ class WaitingSinks:
         waits = queue is not None and queue.policy.backpressure == "wait" and request.wait_ms > 0
         ahead = self._ahead(request.queue) if waits else None
         outcome = ahead.refusal if ahead is not None else executor.execute(request, cycle, given)
-        if waits and isinstance(outcome, FULL):
+        if waits and isinstance(outcome, FullError):
             until_ms = max(cycle.now_ms, came_ms + min(request.wait_ms, TIMESPAN_MS_MAX))
             one = WaitingStage(request, call.reply, given, outcome, until_ms)
             self.limits.push(one.until_ms, one)
             self.waiting.append(one)
         else:
+            self._refuse(executor, request, outcome, cycle)
             cycle.answer(call.reply, outcome)
+
+    def _refuse(self, executor: Executor, request: Stage, outcome: object, cycle: Cycle) -> None:
+        """Count all messages of a part that a limit keeps out: a part is staged whole or not at all."""
+        if isinstance(outcome, FullError):
+            executor.refusals.note(request.queue, [outcome] * len(request.messages), cycle.now_ms)
 
     def _ahead(self, queue: str) -> WaitingStage | None:
         """Return one that waits for the queue as a whole. One that waits for its own key blocks no other."""
@@ -74,6 +80,7 @@ class WaitingSinks:
         """Try those that wait again if capacity may have appeared, and refuse those whose patience has ended."""
         for one in self.limits.pop_due(cycle.now_ms):
             one.is_over = True
+            self._refuse(executor, one.request, one.refusal, cycle)
             cycle.answer(one.reply, one.refusal)
         if any(isinstance(record, MAKES_ROOM) for record in cycle.records):
             self._try_all(executor, cycle)
@@ -89,7 +96,7 @@ class WaitingSinks:
                 one.is_over = True
                 continue
             outcome = executor.execute(one.request, cycle, one.given)
-            if isinstance(outcome, FULL):
+            if isinstance(outcome, FullError):
                 one.refusal = outcome
                 if not isinstance(outcome, KeyFull):
                     full.add(one.request.queue)

@@ -7,11 +7,11 @@ or partitions; those are above it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from fairlane.client.transport.protocol import Sink
 from fairlane.model.message import Delivery
-from fairlane.verbs.verb import Reply, Shape
+from fairlane.verbs.verb import AnyAnswer, Reply, Shape
 from fairlane.wire.frames import Consume
 
 
@@ -36,7 +36,7 @@ class Transport(Protocol):
             Unauthenticated: the server refuses the API key.
         """
 
-    async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - depends on the verb
+    async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> AnyAnswer:
         """Return the answer to a request. The broker may take ``wait_ms`` longer than usual to answer.
 
         Raises:

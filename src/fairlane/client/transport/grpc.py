@@ -237,6 +237,8 @@ class GrpcChannel:
             deliveries = msgspec.convert(told(response)["deliveries"], list[Delivery])
             self._received += len(deliveries)
             self._sink.deliver(deliveries)
+        if response.cancelled:
+            self._sink.cancelled(list(response.cancelled))
         if response.WhichOneof("response") == "ended":
             self._sink.ended(_error_of(response.ended))
 

@@ -133,7 +133,7 @@ class PollingChannel:
             visibility_ms=asked.visibility_ms,
             owner=asked.owner,
             with_state=asked.with_state,
-            handlers=self._free_handlers(),
+            handlers=count if (free := self._free_handlers()) is None else free,  # to say so is what a stream does
         )
         leased: LeasedMessages = await self._ask("lease", request, wait_ms)
         return leased.deliveries

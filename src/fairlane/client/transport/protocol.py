@@ -25,6 +25,7 @@ from fairlane.wire.frames import (
     WIDEN,
     WITHDRAW,
     Answer,
+    Cancelled,
     Consume,
     Deliver,
     Ended,
@@ -52,6 +53,9 @@ class Sink(Protocol):
 
     def ended(self, error: FairlaneError) -> None:
         """Note that the channel has ended, and why. If the connection is lost, so are its leases."""
+
+    def cancelled(self, ids: Sequence[str]) -> None:
+        """Note messages that were cancelled, whose leases have ended; others than those held are ignored."""
 
     def withdraw(self, matches: Callable[[str], bool]) -> list[Delivery]:
         """Remove and return messages with matching ids that no handler has seen yet.
@@ -95,6 +99,11 @@ class Conversation:
         frame = _frame(number, verb, request) if trace is None else _traced_frame(number, verb, request, trace)
         self._waiting[number] = _Waiting(verb, reply, due)
         return frame
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an answer is still to come."""
+        return bool(self._waiting)
 
     def withdraw(self, reply: Reply) -> bytes | None:
         """Return the frame that ends a call whose reply no caller waits for; None if it has been answered.
@@ -151,6 +160,9 @@ class Conversation:
                 self._deliver(frame)  # type: ignore[arg-type] # checked by its type
             elif isinstance(frame, Refused):
                 self._refuse(frame)
+            elif isinstance(frame, Cancelled):
+                if (channel := self._channels.get(frame.channel)) is not None:
+                    channel.sink.cancelled(frame.ids)
             elif isinstance(frame, Ended) and (entry := self._channels.get(frame.channel)) is not None:
                 entry.sink.ended(error_of(frame.error))
         return returns

@@ -9,10 +9,14 @@ from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from websockets.exceptions import InvalidStatus, WebSocketException
+try:
+    from websockets.exceptions import InvalidStatus, WebSocketException
+except ImportError as missing:
+    raise ImportError("The client needs the package websockets: install fairlane[client].") from missing
 
 from fairlane.client.retries import Retries
 from fairlane.client.tracing import current_trace
+from fairlane.client.transport.blocking import BlockingSocket
 from fairlane.client.transport.connection import Connection
 from fairlane.client.transport.protocol import OnLate, Sink
 from fairlane.client.transport.socket import PING_S
@@ -28,8 +32,9 @@ from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import Delivery
 from fairlane.model.trace import TraceContext
 from fairlane.verbs.leases import Lease
-from fairlane.verbs.verb import Reply, Shape
-from fairlane.wire.frames import Consume
+from fairlane.verbs.status import WATCHING
+from fairlane.verbs.verb import AnyAnswer, Reply, Shape
+from fairlane.wire.frames import SUBPROTOCOL, Consume
 
 PATH: Final = "/v1/stream"
 FOLLOWS: Final = "x-fairlane-follows"
@@ -47,11 +52,11 @@ class WebSocketChannel:
     def __init__(self, connection: Connection, number: int, *, timeout_s: float) -> None:
         self._connection = connection
         self._number = number
-        self._timeout_s = timeout_s
+        self.timeout_s_s = timeout_s
 
     async def stop(self, unseen: Sequence[Delivery]) -> None:
         """Close the channel; see ``Channel``."""
-        await self._connection.stop(self._number, [delivery.id for delivery in unseen], timeout_s=self._timeout_s)
+        await self._connection.stop(self._number, [delivery.id for delivery in unseen], timeout_s=self.timeout_s_s)
 
     async def widen(self, handlers: int) -> None:
         """Change the number of handlers; see ``Channel``."""
@@ -59,7 +64,14 @@ class WebSocketChannel:
 
 
 class WebSocketTransport:
-    """Sends calls over a WebSocket, and reconnects when necessary; see ``Transport``."""
+    """Sends calls over a WebSocket, and reconnects when necessary; see ``Transport``.
+
+    Attributes:
+        address: the server's address, as it was given.
+        is_plain: whether the connection is without TLS.
+        frame_bytes_max: largest request in bytes.
+        timeout_s: seconds to wait for an answer.
+    """
 
     def __init__(
         self,
@@ -89,12 +101,13 @@ class WebSocketTransport:
         """
         self.address = url
         self._url = stream_url(url)
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
+        self.timeout_s = timeout
+        self.is_plain = self._url.startswith("ws:")
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._headers |= headers or {}
         if follows:
             self._headers[FOLLOWS] = "1"
-        self._timeout = timeout
         self._retries = retries or Retries()
         self._tls = tls
         self._on_late = on_late
@@ -106,13 +119,23 @@ class WebSocketTransport:
 
     def hasten(self, *, connect_s: float, ping_s: float) -> None:
         """Detect an unresponsive server sooner, because there are other nodes to try."""
-        self._connect_s = min(connect_s, self._timeout)
+        self._connect_s = min(connect_s, self.timeout_s)
         self._ping_s = ping_s
 
     @property
     def is_live(self) -> bool:
         """Whether the transport is connected."""
         return self._connection is not None and self._connection.is_live
+
+    def connect_blocking(self) -> BlockingSocket:
+        """Return another connection to the same server, for threads. Errors of the network are raised as they are."""
+        return BlockingSocket(
+            self._url,
+            headers=self._headers,
+            subprotocol=SUBPROTOCOL,
+            timeout_s=self._connect_s,
+            ping_s=self._ping_s,
+        )
 
     async def ready(self) -> None:
         """Connect, unless the transport is connected.
@@ -127,20 +150,22 @@ class WebSocketTransport:
             raise Closed("The client is closed.")
         self._connection = await self._connect()
 
-    async def call(self, verb: str, request: Shape, *, wait_ms: int = 0, trace: TraceContext | None = None) -> Any:  # noqa: ANN401 - see Transport
+    async def call(
+        self, verb: str, request: Shape, *, wait_ms: int = 0, trace: TraceContext | None = None
+    ) -> AnyAnswer:
         """Return the answer to a request; see ``Transport``."""
         connection = self._connection
         if connection is None or not connection.is_live:
             connection = await self._connected()
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        timeout_s = self._timeout + wait_ms / 1000
+        timeout_s = self.timeout_s + wait_ms / 1000
         connection.call(
             verb, request, reply, timeout_s=timeout_s, trace=trace if trace is not None else current_trace()
         )
         try:
             return await reply
         except asyncio.CancelledError:
-            if isinstance(request, Lease):
+            if isinstance(request, (Lease, *WATCHING)):
                 connection.withdraw(reply)
             raise
 
@@ -149,14 +174,14 @@ class WebSocketTransport:
         connection = self._connection
         if connection is None or not connection.is_live:
             return False
-        connection.call(verb, request, reply, timeout_s=self._timeout + wait_ms / 1000, at_once=True)
+        connection.call(verb, request, reply, timeout_s=self.timeout_s + wait_ms / 1000, at_once=True)
         return True
 
     async def open(self, request: Consume, sink: Sink) -> WebSocketChannel:
         """Open a channel; see ``Transport``."""
         connection = await self._connected()
-        number = await connection.open(request, sink, timeout_s=self._timeout)
-        return WebSocketChannel(connection, number, timeout_s=self._timeout)
+        number = await connection.open(request, sink, timeout_s=self.timeout_s)
+        return WebSocketChannel(connection, number, timeout_s=self.timeout_s)
 
     async def close(self) -> None:
         """Close the connection."""
@@ -183,7 +208,7 @@ class WebSocketTransport:
         return self._connection
 
     async def _connect(self) -> Connection:
-        connection = Connection(frame_bytes_max=self._frame_bytes_max, on_late=self._on_late)
+        connection = Connection(frame_bytes_max=self.frame_bytes_max, on_late=self._on_late)
         try:
             async with asyncio.timeout(self._connect_s):
                 await connection.connect(self._url, headers=self._headers, tls=self._tls, ping_s=self._ping_s)

@@ -13,7 +13,7 @@ from fairlane.core.sources import Declared
 from fairlane.model.answers import EnqueueAnswer
 from fairlane.model.message import Key, NewMessage
 from fairlane.model.names import is_dlq
-from fairlane.model.partitions import partition_of_key
+from fairlane.model.partitions import partition_of_id, partition_of_key
 from fairlane.model.policy import QueuePolicy
 from fairlane.ports.hooks import EnqueueQuestion, Hooks
 
@@ -48,10 +48,13 @@ class PartitionKeys:
         self._turns: dict[str, asyncio.Lock] = {}
 
     async def places(self, queue: str, messages: Sequence[NewMessage], partitions: int) -> list[int]:
-        """Return the partition of each new message."""
+        """Return the partition of each new message: where its payload was uploaded, or where its key belongs."""
         known: dict[Key | None, int] = {}
         places = []
-        for key in await self._keys(queue, messages):
+        for key, message in zip(await self._keys(queue, messages), messages, strict=True):
+            if message.upload is not None:
+                places.append(partition_of_id(message.upload))
+                continue
             at = known.get(key)
             if at is None:
                 at = known[key] = partition_of_key(key, partitions)

@@ -6,17 +6,18 @@ If one partition refuses, each of its items gets that error, and the others are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from fairlane.client.spread import carried_out
 from fairlane.cluster.gateway import WholeQueue, WholeVerb
 from fairlane.cluster.partitions.lease import lease
-from fairlane.cluster.partitions.operations import OPERATING
+from fairlane.cluster.partitions.operations import OPERATING, each
 from fairlane.errors import FairlaneError, QueueNotFound
-from fairlane.model.message import MessageView
+from fairlane.model.message import MessageView, NewMessage
 from fairlane.model.partitions import partition_name, partition_of_id
+from fairlane.model.uploads import UploadView
 from fairlane.model.views import Explained
 from fairlane.verbs.errors import ErrorBody, body_of
 from fairlane.verbs.leases import SetState
@@ -32,6 +33,8 @@ from fairlane.verbs.messages import (
     Peek,
     Results,
 )
+from fairlane.verbs.status import ReportProgress
+from fairlane.verbs.uploads import BeginUpload, DropUpload, ListUploads, ReadPayload, UploadList, UploadPiece
 from fairlane.verbs.verb import Request
 from fairlane.wire.spread import (
     Piece,
@@ -44,6 +47,8 @@ from fairlane.wire.spread import (
     of_rows,
     settling_pieces,
 )
+
+AboutOne: TypeAlias = GetMessage | Explain | GetState | UploadPiece | DropUpload | ReadPayload
 
 # ---------------------------------------------------------------------------------------------------------- many items
 
@@ -107,13 +112,27 @@ def _known(whole: WholeQueue, piece: Piece) -> Piece:
 # ---------------------------------------------------------------------------------------------------------- one message
 
 
-async def _of_message(whole: WholeQueue, request: GetMessage | Explain | GetState) -> Any:  # noqa: ANN401 - by verb
-    """Return something about a message from the partition that has it."""
+async def _of_message(whole: WholeQueue, request: AboutOne) -> Any:  # noqa: ANN401 - by verb
+    """Return something about a message or an upload from the partition that has it."""
     return await _at_message(whole, request, request.id)
 
 
-async def _set_state(whole: WholeQueue, request: SetState) -> Any:  # noqa: ANN401 - by verb
-    """Write workflow state at the partition that has the message."""
+async def _begin_upload(whole: WholeQueue, request: BeginUpload) -> UploadView:
+    """Begin an upload at the partition that its message will go to."""
+    message = NewMessage(fairness_key=request.fairness_key)
+    (at,) = await whole.gateway.keys.places(whole.queue, [message], whole.split.partitions)
+    begun: UploadView = await whole.ask(for_partition(request, at))
+    return msgspec.structs.replace(begun, queue=whole.queue)
+
+
+async def _uploads(whole: WholeQueue, request: ListUploads) -> UploadList:
+    """Return the open uploads of all partitions."""
+    found = [view for answer in (await each(whole, request)).values() for view in answer.uploads]
+    return UploadList(uploads=[msgspec.structs.replace(view, queue=whole.queue) for view in found])
+
+
+async def _under_lease(whole: WholeQueue, request: SetState | ReportProgress) -> Any:  # noqa: ANN401 - by verb
+    """Write workflow state, or report progress, at the partition that has the message."""
     return await _at_message(whole, request, request.receipt.id)
 
 
@@ -155,8 +174,14 @@ SPREAD: Final[Mapping[str, WholeVerb]] = {
     "get": _of_message,
     "explain": _of_message,
     "get_state": _of_message,
-    "set_state": _set_state,
+    "set_state": _under_lease,
+    "report_progress": _under_lease,
     "peek": _peek,
+    "begin_upload": _begin_upload,
+    "upload_piece": _of_message,
+    "drop_upload": _of_message,
+    "read_payload": _of_message,
+    "uploads": _uploads,
     **OPERATING,
 }
 """The verbs that can be asked of a split queue as a whole."""

@@ -15,10 +15,11 @@ from fairlane.errors import QueueNotFound
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.names import is_dlq
 from fairlane.model.views import DeadLetterFilter, HookStatistics, QueueView, RedriveView
-from fairlane.verbs.config import GetHookStatistics, TryHook
+from fairlane.verbs.config import GetHookStatistics
 from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.messages import MessageList, Peek
 from fairlane.verbs.queues import GetStats, InspectQueue, MessageCount, PurgeQueue, UpdateQueue
+from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Done, Request
 from fairlane.wire.spread import for_partition
 
@@ -67,8 +68,8 @@ async def _hook_statistics(whole: WholeQueue, request: GetHookStatistics) -> Hoo
     return together.hook_statistics(list((await each(whole, request)).values()))
 
 
-async def _try_hook(whole: WholeQueue, request: TryHook) -> Any:  # noqa: ANN401 - by verb
-    """Run a script on a sample at the first partition."""
+async def _first(whole: WholeQueue, request: Request[Any]) -> Any:  # noqa: ANN401 - by verb
+    """Ask the first partition, which has what the queue has once."""
     return await whole.ask(for_partition(request, 0))
 
 
@@ -148,6 +149,7 @@ OPERATING: Final[Mapping[str, WholeVerb]] = {
     "resume": _all,
     "purge": _purge,
     "hook_statistics": _hook_statistics,
-    "try_hook": _try_hook,
+    "try_hook": _first,
+    **{name: _first for name, verb in VERBS.items() if verb.spread == "first"},
 }
 """The verbs that all partitions are asked for."""

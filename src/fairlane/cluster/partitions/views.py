@@ -14,6 +14,10 @@ INSPECTED_KEYS: Final = 100
 """How many fairness keys ``inspect`` shows."""
 JOINT: Final = ","
 """Separates the ids of the redrives of partitions that were started together."""
+_COUNTS: Final = (
+    *("waiting", "leased", "size", "dead", "waiters", "consumers", "claimed", "staged", "dead_letters", "refused"),
+)
+"""The numbers of a queue that are the sums of those of its partitions."""
 T = TypeVar("T")
 
 
@@ -27,7 +31,7 @@ def queue_view(queue: str, views: Sequence[QueueView], *, made: int, keys_max: i
         created_ms=min(view.created_ms for view in views),
         is_paused=any(view.is_paused for view in views),
         paused_keys=tuple(dict.fromkeys(key for view in views for key in view.paused_keys)),
-        **_sums(views, "waiting", "leased", "size", "dead", "waiters", "consumers", "claimed", "staged"),
+        **_sums(views, *_COUNTS),
         oldest_ms=_least(view.oldest_ms for view in views),
         active_keys=counted,
         keys=tuple(sorted(keys, key=lambda view: -view.messages)[:keys_max]),
@@ -35,6 +39,7 @@ def queue_view(queue: str, views: Sequence[QueueView], *, made: int, keys_max: i
         registered=tuple(each for view in views for each in view.registered),
         sinks=tuple(each for view in views for each in view.sinks),
         partitions=made,
+        redrives=tuple(each for view in views for each in view.redrives),
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fairlane.core.apply import claims, journal, messages, queues, staging
+from fairlane.core.apply import claims, finished, journal, messages, queues, redrives, schedules, staging, uploads
 from fairlane.core.ledger import Ledger, Message
 from fairlane.journal import records
 
@@ -28,16 +28,29 @@ _APPLIERS: dict[type[records.AnyRecord], Callable[[Ledger, Any, int], list[Messa
     records.Published: staging.published,
     records.SinkSet: staging.sink_set,
     records.SinkRemoved: staging.sink_removed,
+    records.UploadBegun: uploads.upload_begun,
+    records.PieceStored: uploads.piece_stored,
+    records.UploadDropped: uploads.upload_dropped,
+    records.PiecesDeleted: uploads.pieces_deleted,
     records.Redriven: messages.redriven,
+    records.RedriveStarted: redrives.redrive_started,
+    records.RedriveEnded: redrives.redrive_ended,
     records.StateSet: messages.state_set,
     records.StateRemoved: messages.state_removed,
+    records.ResultsSwept: finished.swept,
     records.QueueSet: queues.queue_set,
     records.QueueRemoved: queues.queue_removed,
     records.QueuePaused: queues.queue_paused,
     records.ConfigSet: queues.config_set,
+    records.RefusedMessages: queues.refused,
     records.ConsumerSet: claims.consumer_set,
     records.ConsumerRemoved: claims.consumer_removed,
     records.ClaimsEnded: claims.claims_ended,
+    records.ScheduleSet: schedules.schedule_set,
+    records.ScheduleRemoved: schedules.schedule_removed,
+    records.SchedulePaused: schedules.schedule_paused,
+    records.ScheduleFired: schedules.schedule_fired,
+    records.ScheduleMissed: schedules.schedule_missed,
     records.ReaderSet: journal.reader_set,
     records.Opened: journal.opened,
     records.Skipped: journal.skipped,

@@ -52,11 +52,44 @@ def tally_out(queue: Queue, message: Message) -> None:
             del queue.tallies[message.key]
 
 
-def recount_keys(queue: Queue) -> None:
-    """Count what each key has, if the policy of a queue limits keys."""
-    if not queue.counts_keys:
+def recount(queue: Queue) -> None:
+    """Count what the policy of a queue needs to know: its keys if it limits them, its groups if it orders them."""
+    order_groups(queue)
+    policy = queue.policy
+    if policy.key_waiting_max is None and policy.key_waiting_bytes_max is None:
         queue.tallies = None
     elif queue.tallies is None:
         queue.tallies = {}
         for message in (*queue.messages.values(), *queue.staged.values()):
             tally_in(queue, message)
+
+
+# -------------------------------------------------------------------------------------------------------- strict order
+
+
+def order_groups(queue: Queue) -> None:
+    """Note the leased messages of each group, if the queue has a strict order."""
+    if not queue.is_strict:
+        queue.leased_groups = None
+    elif queue.leased_groups is None:
+        queue.leased_groups = {}
+        enter_leased(queue, [message for message in queue.messages.values() if message.token])
+
+
+def enter_leased(queue: Queue, messages: Iterable[Message]) -> None:
+    """Note messages that are leased from now on."""
+    groups = queue.leased_groups
+    if groups is not None:
+        for message in messages:
+            groups.setdefault(message.group, {})[message.number] = message
+
+
+def leave_leased(queue: Queue, messages: Iterable[Message]) -> None:
+    """Note that the leases of messages are ending, as far as they have any."""
+    groups = queue.leased_groups
+    if groups is None:
+        return
+    for message in messages:
+        leased = groups.get(message.group, {})
+        if leased.pop(message.number, None) is not None and not leased:
+            del groups[message.group]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import repeat
 
-from fairlane.core.ledger import DedupHome, Ledger, Queue
+from fairlane.core.dedup_ids import DedupHome
+from fairlane.core.ledger import Ledger, Queue
 from fairlane.core.producer_numbers import ProducerNumbers, run_of
 from fairlane.journal.records import CallerImage, Enqueued, Numbered
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from array import array
+
 from fairlane.core.apply.claims import revive_consumer
-from fairlane.core.apply.counting import count_in, recount_keys
+from fairlane.core.apply.counting import count_in, enter_leased, recount
 from fairlane.core.apply.dedups import carry_caller, enter_dedups, leave_dedups
+from fairlane.core.apply.schedules import revive_schedule
 from fairlane.core.apply.staging import count_staged, revive_sink
-from fairlane.core.ledger import PRIORITIES, ChunkHome, DedupHome, Ledger, Message, Queue
+from fairlane.core.apply.uploads import revive_upload
+from fairlane.core.dead_letters import has_died
+from fairlane.core.dedup_ids import DedupHome
+from fairlane.core.ledger import PRIORITIES, ChunkHome, Ledger, Message, Queue
 from fairlane.core.pauses import PauseLog
+from fairlane.core.redrive_state import RedriveState
+from fairlane.core.upload_state import Pieces
 from fairlane.journal import records
 from fairlane.model.message import NEVER_MS, FailedAttempt
 from fairlane.verbs.templates import templates_in
@@ -61,6 +69,8 @@ def carried(ledger: Ledger, record: records.Carried, at_ms: int) -> list[Message
     _carry_dedups(ledger, record)
     for image in record.callers:
         carry_caller(ledger, image, record.sequence, at_ms)
+    for finished in record.finished:
+        ledger.finished.carry(finished, record.sequence)
     return []
 
 
@@ -104,14 +114,22 @@ def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
     message.joined, message.since_ms = image.joined, image.since_ms or image.enqueued_ms
     message.attempts, message.failures = image.attempts, image.failures
     message.token, message.expires_ms, message.owner = image.token, image.expires_ms, image.owner
-    own = (image.origin, image.state, image.cap, image.max_attempts, image.visibility_ms)
-    if image.errors or own.count(None) < len(own):
+    message.leased_ms = image.leased_ms
+    own = (image.origin, image.state, image.cap, image.max_attempts, image.visibility_ms, image.result_ttl_ms)
+    is_rare = image.errors or image.pieces is not None or image.order_key is not None
+    if is_rare or own.count(None) < len(own):
         after = message.aftermath()
-        after.errors = tuple(FailedAttempt(*failed) for failed in image.errors)
+        details = image.details or [None] * len(image.errors)
+        after.errors = tuple(FailedAttempt(*one, detail) for one, detail in zip(image.errors, details, strict=True))
         after.origin, after.dead_reason, after.dead_ms = image.origin, image.dead_reason, image.dead_ms
+        after.dead_at = image.dead_at
         after.state, after.cap = image.state, image.cap
         after.expiries, after.late_token = image.expiries, image.late_token
         after.max_attempts, after.visibility_ms = image.max_attempts, image.visibility_ms
+        after.result_ttl_ms = image.result_ttl_ms
+        after.order_key = image.order_key
+        if image.pieces is not None:
+            after.pieces = Pieces(image.pieces.piece_bytes, array("Q", image.pieces.numbers))
     if image.correlation_id is not None:
         _restore_correlation_id(message.chunk, image.number, image.correlation_id)
     if not image.joined:
@@ -121,6 +139,9 @@ def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
     queue.messages[image.number] = message
     queue.leased += 1 if image.token else 0
     queue.claimed += 1 if message.is_claimed else 0
+    if image.token:
+        enter_leased(queue, [message])
+    queue.dead_letters += has_died(message)
     count_in(ledger, queue, [message], image.size)
 
 
@@ -139,30 +160,47 @@ def _carry_dedups(ledger: Ledger, record: records.Carried) -> None:
         enter_dedups(ledger, ledger.queues[image.queue], home)
 
 
+def _revive_queue(ledger: Ledger, image: records.QueueImage) -> None:
+    queue = ledger.queues[image.name] = Queue(image.name, image.policy, image.created_ms, ledger.ids)
+    queue.is_paused = image.is_paused
+    queue.paused_keys = set(image.paused_keys)
+    queue.pauses = PauseLog.of(image.pauses)
+    queue.refused = image.refused
+    for consumer in image.consumers:
+        revive_consumer(queue, consumer)
+    for sink in image.sinks:
+        revive_sink(queue, sink)
+    for schedule in image.schedules:
+        revive_schedule(queue, schedule)
+    for upload in image.uploads:
+        revive_upload(ledger, queue, upload)
+    recount(queue)
+
+
 def baseline(ledger: Ledger, record: records.Baseline, _at_ms: int) -> list[Message]:
     """Set everything besides messages. It is so already, unless recovery begins here."""
     for image in record.queues:
-        queue = ledger.queues.get(image.name)
-        if queue is None:
-            queue = ledger.queues[image.name] = Queue(image.name, image.policy, image.created_ms, ledger.ids)
-            queue.is_paused = image.is_paused
-            queue.paused_keys = set(image.paused_keys)
-            queue.pauses = PauseLog.of(image.pauses)
-            for consumer in image.consumers:
-                revive_consumer(queue, consumer)
-            for sink in image.sinks:
-                revive_sink(queue, sink)
-            recount_keys(queue)
+        if image.name not in ledger.queues:
+            _revive_queue(ledger, image)
     ledger.config.clear()  # in place: the schedule reads it too
     ledger.config.update(record.config)
     ledger.templates = templates_in(ledger.config)
     ledger.temporary = {image.key: image for image in record.temporary}
     ledger.config_due_ms = min((image.expires_ms for image in record.temporary), default=NEVER_MS)
+    for known in record.redrives:
+        ledger.redrives.setdefault(known.order.sequence, _redrive(known))  # not replaced: the broker goes on with it
     ledger.readers = {reader.name: reader for reader in record.readers}
     ledger.segments = type(ledger.segments)(record.segments)
     ledger.segment_first, ledger.segment_first_ms = record.segment_first, record.segment_first_ms
     ledger.trimmed = record.trimmed
     ledger.journal_id, ledger.journal_since = record.journal_id, record.journal_since
     ledger.ids.restore(record.journals or [(0, record.journal_id)])
+    if not ledger.discarded.entries:
+        ledger.discarded.add(record.sequence, record.discarded)
+    ledger.discarded.move(record.sequence)
     ledger.baseline = record.sequence
     return []
+
+
+def _redrive(image: records.RedriveImage) -> RedriveState:
+    return RedriveState(image.order, image.started_ms, image.moved, image.end)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from fairlane.core.apply.claims import enter_claim
-from fairlane.core.apply.counting import known, numbered, tally_in, tally_out
+from fairlane.core.apply.counting import enter_leased, known, leave_leased, numbered, tally_in, tally_out
 from fairlane.core.apply.dedups import enter_dedups, enter_numbers, forget_dedups
-from fairlane.core.dedup_ids import remembered
-from fairlane.core.ledger import PRIORITIES, Aftermath, ChunkHome, DedupHome, Ledger, Message, Queue, Row
+from fairlane.core.apply.finished import remember
+from fairlane.core.apply.uploads import adopt
+from fairlane.core.dead_letters import has_died
+from fairlane.core.dedup_ids import DedupHome, remembered
+from fairlane.core.ledger import PRIORITIES, Aftermath, ChunkHome, Ledger, Message, Queue, Row
 from fairlane.journal import records
 from fairlane.model.limits import ERRORS_KEPT_MAX
 from fairlane.model.message import FailedAttempt
+from fairlane.model.names import is_dlq
 from fairlane.scheduler.item import Priority
 
 _NORMAL = Priority.NORMAL
@@ -37,6 +43,10 @@ def enqueued(ledger: Ledger, record: records.Enqueued, at_ms: int) -> list[Messa
         _remember(ledger, queue, names, record.dedup_until_ms, record.sequence)
     if record.numbered is not None:
         enter_numbers(ledger, record, record.numbered, at_ms)
+    if record.uploads is not None:
+        for message, upload in zip(messages, record.uploads, strict=True):
+            if upload is not None:
+                adopt(ledger, queue, message, upload)
     return messages
 
 
@@ -59,7 +69,8 @@ def take_in(
             messages.append(message)
             number += 1
     terms = record.terms
-    if terms.caps is not None or terms.max_attempts is not None or terms.visibilities_ms is not None:
+    rare = (terms.caps, terms.max_attempts, terms.visibilities_ms, terms.result_ttls_ms, terms.order_keys)
+    if rare.count(None) < len(rare):
         _set_rare_terms(enumerate(messages), terms)
     return messages
 
@@ -92,7 +103,13 @@ def rows_of(terms: records.Terms) -> Iterable[Row]:
 
 def _set_rare_terms(messages: Iterable[tuple[int, Message]], terms: records.Terms) -> None:
     """Set the terms that few messages have; each message comes with its row."""
-    columns = (("cap", terms.caps), ("max_attempts", terms.max_attempts), ("visibility_ms", terms.visibilities_ms))
+    columns: tuple[tuple[str, Sequence[object] | None], ...] = (
+        ("cap", terms.caps),
+        ("max_attempts", terms.max_attempts),
+        ("visibility_ms", terms.visibilities_ms),
+        ("result_ttl_ms", terms.result_ttls_ms),
+        ("order_key", terms.order_keys),
+    )
     found = [(name, column) for name, column in columns if column is not None]
     if not found:
         return
@@ -120,13 +137,17 @@ def leased(ledger: Ledger, record: records.Leased, at_ms: int) -> list[Message]:
         message.token = token
         message.expires_ms = expires_ms
         message.owner = owner
+        message.leased_ms = at_ms
         message.attempts += 1
     if record.ends_ms is not None:
         ends_ms = dict(zip(record.numbers, record.ends_ms, strict=True))
         for message in messages:
             message.expires_ms = ends_ms[message.number]
     if messages:
-        messages[0].queue.leased += len(messages)
+        queue = messages[0].queue
+        queue.leased += len(messages)
+        if queue.leased_groups is not None:
+            enter_leased(queue, messages)
     if record.claim is not None:
         enter_claim(ledger.queues[record.queue], record, record.claim, messages, at_ms)
     return messages
@@ -142,6 +163,8 @@ def extended(ledger: Ledger, record: records.Extended, _at_ms: int) -> list[Mess
 
 def acked(ledger: Ledger, record: records.Acked, _at_ms: int) -> list[Message]:
     """Remove acknowledged messages."""
+    if record.finished is not None:
+        remember(ledger, record.finished, record.sequence)
     return take_out(ledger, record)
 
 
@@ -149,26 +172,37 @@ def returned(ledger: Ledger, record: records.Returned, at_ms: int) -> list[Messa
     """Return leased messages to their queue."""
     messages = known(ledger, record)
     position = {number: at for at, number in enumerate(record.numbers)}
+    is_strict = ledger.queues[record.queue].is_strict
     for message in messages:
         at = position[message.number]
         if record.reason != "defer":
-            _note_attempt(message, record.reason, record.errors[at] if record.errors is not None else "", at_ms)
+            _note_attempt(message, record, record.reason, at, at_ms)
         due_ms = record.due_ms[at] if record.due_ms is not None else None
         _end_lease(message, is_lost=record.reason in records.LOST)
-        message.joined, message.since_ms = record.sequence + at, at_ms
+        message.since_ms = at_ms
+        if not is_strict:
+            message.joined = record.sequence + at
         message.set_times(due_ms=due_ms or None, deadline_ms=message.deadline_ms)
     return messages
 
 
-def _note_attempt(message: Message, reason: str, error: str, at_ms: int) -> None:
-    """Note an attempt that failed or was lost."""
+def _note_attempt(message: Message, record: records.Returned | records.Dead, reason: str, at: int, at_ms: int) -> None:
+    """Note an attempt that failed or was lost. The traceback of the one before goes: they take memory."""
     after = message.aftermath()
     if reason in records.LOST:
         after.expiries += 1
     else:
         message.failures += 1
-    attempt = FailedAttempt(at_ms, message.attempts, reason, error)
-    after.errors = (*after.errors, attempt)[-ERRORS_KEPT_MAX:]
+    error = "" if record.errors is None else record.errors[at]
+    attempt = FailedAttempt(at_ms, message.attempts, reason, error, record.detail)
+    after.errors = (*map(_without_traceback, after.errors), attempt)[-ERRORS_KEPT_MAX:]
+
+
+def _without_traceback(attempt: FailedAttempt) -> FailedAttempt:
+    detail = attempt.detail
+    if detail is None or not detail.traceback:
+        return attempt
+    return replace(attempt, detail=replace(detail, traceback=""))
 
 
 def _end_lease(message: Message, *, is_lost: bool) -> None:
@@ -177,6 +211,7 @@ def _end_lease(message: Message, *, is_lost: bool) -> None:
     if message.token:
         if message.is_claimed:
             message.queue.claimed -= 1
+        leave_leased(message.queue, [message])
         message.token = 0
         message.expires_ms = 0
         message.owner = None
@@ -194,13 +229,17 @@ def dead(ledger: Ledger, record: records.Dead, at_ms: int) -> list[Message]:
     for message in messages:
         at = position[message.number]
         if record.ended is not None:
-            _note_attempt(message, record.ended, record.errors[at] if record.errors is not None else "", at_ms)
+            _note_attempt(message, record, record.ended, at, at_ms)
         _end_lease(message, is_lost=False)
         after = message.aftermath()
-        after.origin, after.dead_reason, after.dead_ms = record.queue, record.reason, at_ms
-        message.joined, message.since_ms = record.sequence + at, at_ms
+        after.dead_reason, after.dead_ms = record.reason, at_ms
+        after.dead_at = message.joined = record.sequence + at
+        message.since_ms = at_ms
         message.set_times(due_ms=None, deadline_ms=None)  # among the dead letters neither delay nor deadline counts
+        if not is_dlq(dlq.name):  # its attempts count from zero there, by that queue's policy; its errors stay
+            message.failures = after.expiries = 0
         _leave(message)
+        after.origin = record.queue
         _join(message, dlq)
     return messages
 
@@ -209,6 +248,7 @@ def _leave(message: Message) -> None:
     origin = message.queue
     del origin.messages[message.number]
     origin.size -= message.size
+    origin.dead_letters -= has_died(message)
     tally_out(origin, message)
 
 
@@ -217,6 +257,7 @@ def _join(message: Message, target: Queue) -> None:
     message.chunk.note(target.name)
     target.messages[message.number] = message
     target.size += message.size
+    target.dead_letters += has_died(message)
     tally_in(target, message)
 
 
@@ -230,23 +271,28 @@ def redriven(ledger: Ledger, record: records.Redriven, at_ms: int) -> list[Messa
         message.key, message.weight, message.cost, message.priority, message.throttles, due_ms, deadline_ms = rows[
             message.number
         ]
+        before, message.after = message.after, None
+        if before is not None and (before.state is not None or before.pieces is not None):
+            message.after = Aftermath(state=before.state, pieces=before.pieces)
         _join(message, target)
-        state = message.after.state if message.after is not None else None
-        message.after = None if state is None else Aftermath(state=state)
         message.attempts = message.failures = 0
         message.joined, message.since_ms = at, at_ms
         message.set_times(due_ms=due_ms, deadline_ms=deadline_ms)
     rows_by_number = {number: row for row, number in enumerate(record.numbers)}
     _set_rare_terms(((rows_by_number[message.number], message) for message in messages), record.terms)
+    redrive = None if record.redrive is None else ledger.redrives.get(record.redrive)
+    if redrive is not None:
+        redrive.moved += len(record.numbers)
     return messages
 
 
 def take_out(ledger: Ledger, record: records.OfMessages) -> list[Message]:
     """Remove messages from their queue, and their chunks from the store."""
     queue = ledger.queues[record.queue]
-    pop = queue.messages.pop
-    messages = [message for number in record.numbers if (message := pop(number, None)) is not None]
+    messages = [message for number in record.numbers if (message := queue.messages.pop(number, None)) is not None]
     size = leased = 0
+    if queue.leased_groups is not None:
+        leave_leased(queue, messages)
     if queue.claimed:
         queue.claimed -= sum(1 for message in messages if message.is_claimed)
     for message in messages:
@@ -254,12 +300,11 @@ def take_out(ledger: Ledger, record: records.OfMessages) -> list[Message]:
         if message.token:
             leased += 1
             message.token = 0
-        chunk = message.chunk
-        chunk.live -= 1
-        if not chunk.live:
-            drop_chunk(ledger, chunk)
+        message.chunk.live -= 1
+        if not message.chunk.live:
+            drop_chunk(ledger, message.chunk)
         if message.after is not None:
-            _drop_state(ledger, message.after)
+            _drop_rarities(ledger, message, message.after)
     queue.leased -= leased
     queue.size -= size
     ledger.size -= size
@@ -274,6 +319,14 @@ def drop_chunk(ledger: Ledger, chunk: ChunkHome) -> None:
     """Drop a chunk whose messages are all gone."""
     if ledger.chunks.pop(chunk.number, None) is not None:
         ledger.dropped.append(chunk.number)
+
+
+def _drop_rarities(ledger: Ledger, message: Message, after: Aftermath) -> None:
+    """Drop what few messages have: something in the store besides their chunk, or a past in another queue."""
+    message.queue.dead_letters -= has_died(message)
+    _drop_state(ledger, after)
+    if after.pieces is not None:
+        ledger.discarded.add(message.chunk.home, after.pieces.numbers)
 
 
 def _drop_state(ledger: Ledger, after: Aftermath) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from fairlane.core.apply.counting import recount_keys
+from fairlane.core.apply.counting import recount
 from fairlane.core.apply.dedups import leave_numbers
 from fairlane.core.apply.messages import take_out
 from fairlane.core.apply.staging import unstage
+from fairlane.core.apply.uploads import drop_upload
 from fairlane.core.ledger import Ledger, Message, Queue
-from fairlane.journal.records import ConfigSet, QueuePaused, QueueRemoved, QueueSet, Removed, TemporaryImage
+from fairlane.journal.records import (
+    ConfigSet,
+    QueuePaused,
+    QueueRemoved,
+    QueueSet,
+    RefusedMessages,
+    Removed,
+    TemporaryImage,
+)
 from fairlane.model.message import NEVER_MS
 from fairlane.verbs.templates import TEMPLATE_PREFIX, note_template
 
@@ -18,16 +27,19 @@ def queue_set(ledger: Ledger, record: QueueSet, at_ms: int) -> list[Message]:
     if queue is None:
         queue = ledger.queues[record.queue] = Queue(record.queue, record.policy, at_ms, ledger.ids)
     queue.set_policy(record.policy)
-    recount_keys(queue)
+    recount(queue)
     return []
 
 
 def queue_removed(ledger: Ledger, record: QueueRemoved, _at_ms: int) -> list[Message]:
     """Remove a queue with everything in it."""
     queue = ledger.queues[record.queue]
-    everything = Removed(record.sequence, record.queue, list(queue.messages), "purged")
+    # In the order of their numbers: pieces are discarded in an order that recovery has to find again.
+    everything = Removed(record.sequence, record.queue, sorted(queue.messages), "purged")
     messages = take_out(ledger, everything)
     unstage(ledger, queue, list(queue.staged))
+    for upload in sorted(queue.uploads):
+        drop_upload(ledger, queue, upload, record.sequence)
     del ledger.queues[record.queue]
     ledger.dedup_homes = type(ledger.dedup_homes)(home for home in ledger.dedup_homes if home.queue != record.queue)
     leave_numbers(ledger, record.queue)
@@ -44,6 +56,12 @@ def queue_paused(ledger: Ledger, record: QueuePaused, at_ms: int) -> list[Messag
         queue.paused_keys.add(record.key)
     else:
         queue.paused_keys.discard(record.key)
+    return []
+
+
+def refused(ledger: Ledger, record: RefusedMessages, _at_ms: int) -> list[Message]:
+    """Count the messages that a limit kept out of a queue."""
+    ledger.queues[record.queue].refused += sum(record.messages)
     return []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fairlane.core.apply.counting import tally_in, tally_out
+from fairlane.core.apply.finished import remember
 from fairlane.core.apply.messages import drop_chunk, take_in, take_out
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.sink_state import Part, SinkState
@@ -77,6 +78,8 @@ def _set_times(record: Published, messages: list[Message]) -> None:
 def removed(ledger: Ledger, record: Removed, _at_ms: int) -> list[Message]:
     """Remove messages."""
     if record.reason != "unstaged":
+        if record.finished is not None:
+            remember(ledger, record.finished, record.sequence)
         return take_out(ledger, record)
     unstage(ledger, ledger.queues[record.queue], record.numbers)
     return []

@@ -5,7 +5,22 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given
-from fairlane.core.decide import claims, config, dead_letters, enqueue, journal, leases, queues, staging
+from fairlane.core.decide import (
+    cancel,
+    claims,
+    config,
+    dead_letters,
+    enqueue,
+    finished,
+    journal,
+    leases,
+    queues,
+    returns,
+    schedules,
+    staging,
+    uploads,
+    workflow_state,
+)
 from fairlane.core.decision import Deciders, Decision
 from fairlane.core.ledger import Ledger
 from fairlane.verbs.verb import Request
@@ -17,9 +32,15 @@ DECIDERS: Final[Deciders] = {
     **config.DECIDERS,
     **enqueue.DECIDERS,
     **staging.DECIDERS,
+    **uploads.DECIDERS,
     **leases.DECIDERS,
+    **cancel.DECIDERS,
+    **workflow_state.DECIDERS,
+    **finished.DECIDERS,
+    **returns.DECIDERS,
     **dead_letters.DECIDERS,
     **claims.DECIDERS,
+    **schedules.DECIDERS,
     **journal.DECIDERS,
 }
 """How each request and command is decided, by its class."""

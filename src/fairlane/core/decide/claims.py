@@ -11,6 +11,7 @@ from typing import Final
 from fairlane.core.checks import text_fault, whole_fault
 from fairlane.core.claim_state import OpenClaim, RegisteredConsumer
 from fairlane.core.commands import Given, Unclaim
+from fairlane.core.decide.finished import ended
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Queue
 from fairlane.errors import ConsumerFenced, ConsumerNotFound, FairlaneError, InvalidArgument
@@ -63,7 +64,7 @@ def _known(ledger: Ledger, queue: str, consumer: str) -> tuple[Queue, Registered
     return found, known
 
 
-def claim(ledger: Ledger, request: MakeClaim, _now_ms: int, given: Given) -> Decision[claims.Claim | None]:
+def claim(ledger: Ledger, request: MakeClaim, now_ms: int, given: Given) -> Decision[claims.Claim | None]:
     """End claims and make the next. The outcome is a claim, or None where first something must be picked for it."""
     known = _known(ledger, request.queue, request.consumer)
     if isinstance(known, FairlaneError):
@@ -77,7 +78,7 @@ def claim(ledger: Ledger, request: MakeClaim, _now_ms: int, given: Given) -> Dec
     records: list[AnyRecord] = []
     opened = consumer.claim
     if opened is not None and opened.number <= request.done:
-        records = _ended(ledger, queue, consumer, opened)
+        records = _ended(ledger, queue, consumer, opened, now_ms)
     elif opened is not None:
         return Decision([], _claim(queue, opened))
     if given.picked is None and request.count:
@@ -96,11 +97,15 @@ def _claim(queue: Queue, opened: OpenClaim) -> claims.Claim:
     return claims.Claim(number=opened.number, count=len(opened.numbers), size_bytes=size)
 
 
-def _ended(ledger: Ledger, queue: Queue, consumer: RegisteredConsumer, opened: OpenClaim) -> list[AnyRecord]:
+def _ended(
+    ledger: Ledger, queue: Queue, consumer: RegisteredConsumer, opened: OpenClaim, now_ms: int
+) -> list[AnyRecord]:
     """Return the records by which a claim is done."""
-    numbers = [message.number for message in opened.held(queue)]
+    messages = opened.held(queue)
+    numbers = [message.number for message in messages]
     sequence = ledger.next_sequence
-    records: list[AnyRecord] = [Acked(sequence, queue.name, numbers)] if numbers else []
+    finished = ended(messages, "done", now_ms)
+    records: list[AnyRecord] = [Acked(sequence, queue.name, numbers, finished=finished)] if numbers else []
     return [*records, ClaimsEnded(sequence + len(numbers), queue.name, consumer.name, opened.number)]
 
 

@@ -9,12 +9,13 @@ from fairlane.core.checks import are_bare, are_plainly_sound, message_fault
 from fairlane.core.commands import Given
 from fairlane.core.decide.numbers import numbered, repeated
 from fairlane.core.decide.room import QueueRoom, fits
+from fairlane.core.decide.uploads import upload_refusals, uploads_of
 from fairlane.core.decision import Deciders, Decision, no_queue, refuse
 from fairlane.core.dedup_ids import remembered
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.producer import forbidden
 from fairlane.core.terms import resolve, take_rows
-from fairlane.errors import FairlaneError, InvalidArgument
+from fairlane.errors import FairlaneError, FullError, InvalidArgument
 from fairlane.journal.bodies import chunk_starts, encode_head, pack
 from fairlane.journal.records import Enqueued, Terms
 from fairlane.model.bounds import excess
@@ -54,7 +55,13 @@ def enqueue(
     outcome, rows, terms = _taken(ledger, queue, request, given, now_ms, is_bare=is_bare, is_plain=is_plain)
     if len(rows) < len(messages):
         messages = [messages[row] for row in rows]
-    if coming or ledger.may_be_full(queue, len(messages)):
+    uploads = None if is_bare else uploads_of(queue, messages)
+    if uploads is not None:
+        refused = upload_refusals(queue, messages, given)
+        if refused:
+            messages = [message for at, message in enumerate(messages) if at not in refused]
+            rows, terms = _left(outcome, rows, terms, refused)
+    if coming or uploads is not None or ledger.may_be_full(queue, len(messages)):
         kept = _within_limits(QueueRoom(ledger, queue, leaving=leaving, coming=coming), messages, terms, outcome, rows)
         if len(kept) < len(rows):
             rows, messages = [rows[at] for at in kept], [messages[at] for at in kept]
@@ -65,6 +72,8 @@ def enqueue(
         return Decision([], _with_ids(outcome, rows, messages, ids))
     sizes, starts, bodies = packed(messages, first, is_plain=is_plain)
     record = Enqueued(first, queue.name, sizes, starts, terms)
+    if uploads is not None:
+        _take_uploads(record, queue, messages)
     _add_ids(record, queue, messages, now_ms, is_plain=is_plain)
     if request.producer is not None and queue.policy.dedup_window_ms:
         record.numbered = numbered(request, request.producer, given, rows)
@@ -201,6 +210,16 @@ def packed(
     return sizes, starts, bodies
 
 
+def _take_uploads(record: Enqueued, queue: Queue, messages: Sequence[NewMessage]) -> None:
+    """Record which uploads have the payloads of messages, and how large they are."""
+    taken = uploads_of(queue, messages)
+    if taken is not None:
+        record.uploads = [None if upload is None else upload.number for upload in taken]
+        record.sizes = [
+            size if upload is None else upload.size for size, upload in zip(record.sizes, taken, strict=True)
+        ]
+
+
 def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now_ms: int, *, is_plain: bool) -> None:
     dedup_ids = [message.dedup_id for message in messages]
     if dedup_ids.count(None) < len(dedup_ids):
@@ -222,17 +241,33 @@ def terms_if_room_helps(ledger: Ledger, queue: Queue, request: Enqueue, given: G
     So it is if the message is not valid, not allowed, known already, or too large for the limits on its own.
     """
     _, rows, terms = _taken(ledger, queue, request, given, now_ms)
-    size = len(request.messages[0].payload) if rows else 0
+    size = size_of(queue, request.messages[0]) if rows else 0
     mosts = (queue.policy.waiting_bytes_max, queue.policy.key_waiting_bytes_max, ledger.limits.waiting_bytes_max)
     return terms if rows and all(fits(size, most) for most in mosts) else None
 
 
-def refusals(room: QueueRoom, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairlaneError]:
+def size_of(queue: Queue, message: NewMessage) -> int:
+    """Return the size of the payload of a new message, which may have been uploaded."""
+    if message.upload is None:
+        return len(message.payload)
+    number = queue.ids.number_of(message.upload)
+    upload = None if number is None else queue.uploads.get(number)
+    return 0 if upload is None else upload.size
+
+
+def refusals(room: QueueRoom, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FullError]:
     """Return the messages there is no room for, each with why."""
-    if room.has_for(len(messages), sum(len(message.payload) for message in messages)):
+    sizes = [size_of(room.queue, message) for message in messages]
+    if room.has_for(len(messages), sum(sizes)):
         return {}
-    tried = (room.take(key, len(message.payload)) for key, message in zip(terms.keys, messages, strict=True))
-    return {at: refusal for at, refusal in enumerate(tried) if refusal is not None}
+    # The broker has the bytes of an upload already; only the queue and the key get them now.
+    held = [0 if message.upload is None else size for message, size in zip(messages, sizes, strict=True)]
+    tried = (room.take(key, size, held=own) for key, size, own in zip(terms.keys, sizes, held, strict=True))
+    refused = {at: refusal for at, refusal in enumerate(tried) if refusal is not None}
+    if terms.costs is not None:
+        for at, refusal in refused.items():
+            refusal.cost = terms.costs[at]
+    return refused
 
 
 def _within_limits(

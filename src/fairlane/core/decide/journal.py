@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice, takewhile
 from typing import Final
 
 from fairlane.core.checks import text_fault, whole_fault
 from fairlane.core.claim_state import RegisteredConsumer
 from fairlane.core.commands import Carry, Given, MoveBase, Open, Seal, Trim
 from fairlane.core.decision import Deciders, Decision, refuse
-from fairlane.core.ledger import Ledger, Message, Queue
+from fairlane.core.ledger import ChunkHome, Ledger, Message, Queue
+from fairlane.core.schedule_state import ScheduleState
 from fairlane.core.sink_state import SinkState
 from fairlane.errors import InvalidArgument, ReaderNotFound
 from fairlane.journal.bodies import CHUNK_COUNT_MAX
@@ -20,22 +23,25 @@ from fairlane.journal.records import (
     ClaimImage,
     ConsumerImage,
     DedupImage,
+    FinishedImage,
     MessageImage,
     Opened,
     PartImage,
     QueueImage,
     ReaderSet,
+    ScheduleImage,
     Sealed,
     SinkImage,
     Skipped,
     Trimmed,
 )
-from fairlane.model.message import FailedAttempt
+from fairlane.model.message import FailedAttempt, FailureDetail
 from fairlane.model.names import dlq_of
 from fairlane.verbs.journal import RemoveReader, SetReader
 from fairlane.verbs.verb import Done
 
 _READER_NAME_LENGTH_MAX = 128
+_PIECES_PER_MESSAGE = 16  # the numbers of 16 pieces take about as much as a message
 
 
 def set_reader(ledger: Ledger, request: SetReader, now_ms: int, _given: Given) -> Decision[Done]:
@@ -89,6 +95,8 @@ def move_base(ledger: Ledger, _command: MoveBase, _now_ms: int, _given: Given) -
         ledger.journal_since,
         list(ledger.temporary.values()),
         list(ledger.ids.journals),
+        [redrive.image() for redrive in ledger.redrives.values()],
+        list(ledger.discarded),
     )
     return Decision([record], None)
 
@@ -103,6 +111,9 @@ def _queue_image(queue: Queue) -> QueueImage:
         [_consumer_image(consumer) for consumer in queue.consumers.values()],
         [_sink_image(sink) for sink in queue.sinks.values()],
         queue.pauses.images(),
+        queue.refused,
+        [_schedule_image(schedule) for schedule in queue.schedules.values()],
+        [upload.image() for upload in queue.uploads.values()],
     )
 
 
@@ -124,40 +135,50 @@ def _sink_image(sink: SinkState) -> SinkImage:
     return SinkImage(sink.name, sink.batch, sink.messages, sink.heard_ms, parts)
 
 
+def _schedule_image(schedule: ScheduleState) -> ScheduleImage:
+    return ScheduleImage(*(getattr(schedule, name) for name in ScheduleImage.__struct_fields__))
+
+
 def carry(ledger: Ledger, command: Carry, now_ms: int, _given: Given) -> Decision[None]:
     """Write down again the oldest chunks' messages, dedup ids and producers with a home before the latest baseline."""
-    chunks: list[int] = []
+    messages: list[Message] = []
     count = 0
     # Chunks are kept in the order of their homes, and carrying one moves it to the end: so the oldest are in front, and
     # the first with a home after the baseline ends the work. Whole chunks only: a chunk has one home.
     for chunk in ledger.chunks.values():
         if chunk.home >= ledger.baseline or count >= command.count:
             break
-        chunks.append(chunk.number)
-        count += chunk.live
-    messages = [_image(message) for message in _messages_of(ledger, chunks)]
+        found = _messages_of(ledger, chunk)
+        messages += found
+        count += chunk.live + sum(_carried_pieces(message) for message in found)
     dedups, before = _old_dedups(ledger, command.count, now_ms)
     callers = _old_callers(ledger, command.count)
-    if not messages and not before and not callers:
+    finished = _old_finished(ledger, command.count)
+    if not messages and not before and not callers and not finished:
         return Decision([], None)
-    records: list[AnyRecord] = [Carried(ledger.next_sequence, messages, dedups, before, callers)]
+    records: list[AnyRecord] = [
+        Carried(ledger.next_sequence, [_image(message) for message in messages], dedups, before, callers, finished)
+    ]
     return Decision(records, None)
 
 
-def _messages_of(ledger: Ledger, chunks: list[int]) -> list[Message]:
-    """Return the messages of chunks. A chunk's messages have consecutive numbers, and may be in several queues."""
+def _carried_pieces(message: Message) -> int:
+    """Return how many messages the pieces of a message count as."""
+    return 0 if message.pieces is None else len(message.pieces.numbers) // _PIECES_PER_MESSAGE
+
+
+def _messages_of(ledger: Ledger, chunk: ChunkHome) -> list[Message]:
+    """Return the messages of a chunk. They have consecutive numbers, and may be in several queues."""
     found = []
-    for number in chunks:
-        chunk = ledger.chunks[number]
-        names = [name for plain in (chunk.queue, *chunk.others) for name in (plain, dlq_of(plain))]
-        queues = [ledger.queues[name] for name in names if name in ledger.queues]
-        for messages in (*(queue.messages for queue in queues), *(queue.staged for queue in queues)):
-            if not messages:
-                continue
-            for at in range(number, number + CHUNK_COUNT_MAX):
-                message = messages.get(at)
-                if message is not None and message.chunk is chunk:
-                    found.append(message)
+    names = [name for plain in (chunk.queue, *chunk.others) for name in (plain, dlq_of(plain))]
+    queues = [ledger.queues[name] for name in names if name in ledger.queues]
+    for messages in (*(queue.messages for queue in queues), *(queue.staged for queue in queues)):
+        if not messages:
+            continue
+        for at in range(chunk.number, chunk.number + CHUNK_COUNT_MAX):
+            message = messages.get(at)
+            if message is not None and message.chunk is chunk:
+                found.append(message)
     return found
 
 
@@ -184,6 +205,11 @@ def _old_callers(ledger: Ledger, count: int) -> list[CallerImage]:
         images.append(known.image(caller))
         runs += len(known.runs)
     return images
+
+
+def _old_finished(ledger: Ledger, count: int) -> list[FinishedImage]:
+    oldest = islice(ledger.finished.known.values(), count)
+    return [finished.image() for finished in takewhile(lambda one: one.home < ledger.baseline, oldest)]
 
 
 def _image(message: Message) -> MessageImage:
@@ -219,7 +245,18 @@ def _image(message: Message) -> MessageImage:
         after.late_token if after is not None else 0,
         after.max_attempts if after is not None else None,
         after.visibility_ms if after is not None else None,
+        after.dead_at if after is not None else 0,
+        message.leased_ms,
+        after.result_ttl_ms if after is not None else None,
+        _details(after.errors) if after is not None else None,
+        None if after is None or after.pieces is None else after.pieces.image(),
+        after.order_key if after is not None else None,
     )
+
+
+def _details(errors: Sequence[FailedAttempt]) -> list[FailureDetail | None] | None:
+    details = [failed.detail for failed in errors]
+    return details if details.count(None) < len(details) else None
 
 
 def _fields(failed: FailedAttempt) -> tuple[int, int, str, str]:

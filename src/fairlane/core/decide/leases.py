@@ -1,4 +1,4 @@
-"""Leases: who may ack, nack, extend and write state, and what becomes of a message then.
+"""Leases: who may ack and extend, and what becomes of a message then; ``returns`` has what becomes of nacked ones.
 
 Every right is checked by id and fencing token together. A message that is not there any more is *not found*; one that
 is there under another lease, or none, is a *mismatch*. Neither changes anything.
@@ -11,46 +11,38 @@ from itertools import repeat
 from typing import Final
 
 from fairlane.core.checks import whole_fault
-from fairlane.core.commands import Given, LeasePicked, Remove
+from fairlane.core.commands import Given, LeasePicked
 from fairlane.core.decide.enqueue import enqueue
-from fairlane.core.decide.retries import fate_of, shared_dlq
+from fairlane.core.decide.finished import absent, done, result_fault
+from fairlane.core.decide.order import in_order
 from fairlane.core.decision import Deciders, Decision, known_queue, no_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import (
     FairlaneError,
     InvalidArgument,
     LeaseMismatch,
-    MessageNotFound,
-    NotPending,
-    StateMismatch,
+    OutOfOrder,
 )
 from fairlane.journal.records import (
     Acked,
     AnyRecord,
-    Dead,
-    DeadReason,
     Enqueued,
     Extended,
     Leased,
-    Removed,
-    Returned,
-    ReturnReason,
-    StateRemoved,
-    StateSet,
 )
 from fairlane.model import limits
-from fairlane.model.ids import number_text
 from fairlane.model.message import NEVER_MS, Became, Receipt
-from fairlane.model.names import is_dlq
 from fairlane.verbs.errors import body_of
-from fairlane.verbs.leases import Ack, Etag, Extend, Forward, ForwardedIds, Nack, SetState
-from fairlane.verbs.messages import Cancel, Enqueue, Result, Results
+from fairlane.verbs.leases import Ack, Extend, Forward, ForwardedIds
+from fairlane.verbs.messages import Enqueue, Result, Results
 
 Outcome = list[FairlaneError | None]
 _OK: Final = Result()
 
 
-def _results(messages: Iterable[Message], outcome: Outcome, became: Iterable[Became | None] = repeat(None)) -> Results:
+def results_of(
+    messages: Iterable[Message], outcome: Outcome, became: Iterable[Became | None] = repeat(None)
+) -> Results:
     """Return the result for each item.
 
     The messages, and what became of them, are those of the items without an error, in order.
@@ -100,7 +92,7 @@ def extend(ledger: Ledger, request: Extend, now_ms: int, _given: Given) -> Decis
         fault = whole_fault("visibility_ms", span_ms, least=1, most=limits.TIMESPAN_MS_MAX)
         if fault is not None:
             return refuse(InvalidArgument(fault))
-    held, results = _held(queue, request.receipts, now_ms)
+    held, results = held_under(ledger, queue, request.receipts, now_ms)
     ends_ms = [
         NEVER_MS if message.is_claimed else now_ms + (message.visibility_ms if span_ms is None else span_ms)
         for message in held
@@ -127,7 +119,7 @@ def _extended(ledger: Ledger, queue: Queue, held: Sequence[Message], ends_ms: Se
     return records
 
 
-def _held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> tuple[list[Message], Outcome]:
+def held_under(ledger: Ledger, queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> tuple[list[Message], Outcome]:
     """Return the messages whose leases the receipts are the right of, and for each receipt None or an error.
 
     A receipt that comes twice counts once. A lease ends at its instant, whether or not the engine has noticed yet.
@@ -143,7 +135,7 @@ def _held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> tuple[list[
         number = queue.ids.number_of(receipt.id)
         message = None if number is None else messages.get(number)
         if message is None:
-            outcome[row] = MessageNotFound(f"Queue {queue.name!r} has no message {receipt.id!r:.60}.")
+            outcome[row] = absent(ledger, queue, receipt.id, number)
         elif message.token != receipt.token or not message.token or message.expires_ms <= now_ms or number in seen:
             outcome[row] = LeaseMismatch(f"Message {receipt.id} is not under lease {receipt.token!r:.30}.")
         else:
@@ -176,22 +168,75 @@ def ack(ledger: Ledger, request: Ack, now_ms: int, _given: Given) -> Decision[Re
     queue = ledger.queues.get(request.queue)
     if queue is None:
         return refuse(no_queue(request.queue))
-    receipts = request.receipts
-    costs = [receipt.cost for receipt in receipts]
-    is_plain = costs.count(None) == len(costs)
-    if not is_plain and (fault := _costs_fault(costs)) is not None:
+    receipts, policy = request.receipts, queue.policy
+    is_special = policy.late_ack or policy.result_ttl_ms or queue.leased_groups is not None
+    if is_special or [each for each in receipts if each.cost is not None or each.result]:
+        return _ack_each(ledger, queue, receipts, now_ms)
+    held, outcome = held_under(ledger, queue, receipts, now_ms)
+    numbers = [message.number for message in held if message.after is None]
+    if len(numbers) < len(held):
+        return _ack_each(ledger, queue, receipts, now_ms)
+    records: list[AnyRecord] = [Acked(ledger.next_sequence, queue.name, numbers)] if held else []
+    return Decision(records, results_of(held, outcome))
+
+
+def _ack_each(ledger: Ledger, queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> Decision[Results]:
+    """Acknowledge messages that may be late, have costs or results, are remembered, or are kept in order."""
+    if (fault := _costs_fault([receipt.cost for receipt in receipts])) is not None:
         return refuse(InvalidArgument(fault))
-    held, outcome = _held(queue, receipts, 0 if queue.policy.late_ack else now_ms)
+    held, outcome = held_under(ledger, queue, receipts, 0 if queue.policy.late_ack else now_ms)
+    late = _late(queue, receipts, outcome) if queue.policy.late_ack else {}
+    _check_results(ledger, queue, receipts, outcome)
+    if queue.leased_groups is not None:
+        _check_order(queue, receipts, outcome)
+    receipts = [receipt for receipt, error in zip(receipts, outcome, strict=True) if error is None]
+    held = [queue.messages[queue.ids.number_of(receipt.id) or 0] for receipt in receipts]
     records: list[AnyRecord] = []
-    if held:
-        good = None if is_plain else [cost for cost, error in zip(costs, outcome, strict=True) if error is None]
-        records.append(Acked(ledger.next_sequence, queue.name, [message.number for message in held], good))
-    if queue.policy.late_ack and (late := _late(queue, receipts, outcome)):
-        said = None if is_plain else [costs[row] for row in late.values()]
-        records.append(Acked(ledger.next_sequence + len(held), queue.name, list(late), said, is_late=True))
-        rows = zip(receipts, outcome, strict=True)
-        held = [queue.messages[queue.ids.number_of(receipt.id) or 0] for receipt, error in rows if error is None]
-    return Decision(records, _results(held, outcome))
+    bodies: list[tuple[int, bytes]] = []
+    sequence = ledger.next_sequence
+    for is_late in (False, True):
+        pairs = [pair for pair in zip(held, receipts, strict=True) if (pair[0].number in late) == is_late]
+        if pairs:
+            records.append(_acked(queue, pairs, sequence, now_ms, bodies, is_late=is_late))
+            sequence += len(pairs)
+    return Decision(records, results_of(held, outcome), bodies)
+
+
+def _acked(
+    queue: Queue,
+    pairs: Sequence[tuple[Message, Receipt]],
+    sequence: int,
+    now_ms: int,
+    bodies: list[tuple[int, bytes]],
+    *,
+    is_late: bool = False,
+) -> Acked:
+    """Return the record of messages that are acknowledged by receipts, and add the bodies of their results."""
+    costs = [receipt.cost for _, receipt in pairs]
+    record = Acked(sequence, queue.name, [message.number for message, _ in pairs], None, is_late)
+    if costs.count(None) < len(costs):
+        record.costs = costs
+    record.finished, more = done(pairs, sequence, now_ms)
+    bodies += more
+    return record
+
+
+def _check_results(ledger: Ledger, queue: Queue, receipts: Sequence[Receipt], outcome: Outcome) -> None:
+    """Put an error into the outcome for each result that would be kept and can't be."""
+    for row, receipt in enumerate(receipts):
+        if receipt.result is not None and outcome[row] is None:
+            message = queue.messages[queue.ids.number_of(receipt.id) or 0]
+            outcome[row] = result_fault(message, receipt.result, ledger.limits.result_bytes_max)
+
+
+def _check_order(queue: Queue, receipts: Sequence[Receipt], outcome: Outcome) -> None:
+    """Put an error into the outcome for each message that can't be acknowledged before another of its key."""
+    rows = [row for row, error in enumerate(outcome) if error is None]
+    held = [queue.messages[queue.ids.number_of(receipts[row].id) or 0] for row in rows]
+    numbers = in_order(queue, held)
+    for row, message in zip(rows, held, strict=True):
+        if message.number not in numbers:
+            outcome[row] = OutOfOrder(f"Message {message.id} comes after another of its key that is leased as well.")
 
 
 def _late(queue: Queue, receipts: Sequence[Receipt], outcome: Outcome) -> dict[int, int]:
@@ -221,13 +266,15 @@ def forward(ledger: Ledger, request: Forward, now_ms: int, given: Given) -> Deci
     receipt = request.receipt
     if (fault := _costs_fault([receipt.cost])) is not None:
         return refuse(InvalidArgument(fault))
-    held, outcome = _held(queue, [receipt], now_ms)
+    held, outcome = held_under(ledger, queue, [receipt], now_ms)
+    _check_results(ledger, queue, [receipt], outcome)
+    if queue.leased_groups is not None:
+        _check_order(queue, [receipt], outcome)
     if outcome[0] is not None:
         return refuse(outcome[0])
     number, correlation_id = held[0].number, held[0].correlation_id
-    costs: list[int | None] | None = None if receipt.cost is None else [receipt.cost]
-    records: list[AnyRecord] = [Acked(ledger.next_sequence, request.queue, [number], costs)]
     bodies: list[tuple[int, bytes]] = []
+    records: list[AnyRecord] = [_acked(queue, [(held[0], receipt)], ledger.next_sequence, now_ms, bodies)]
     ids: list[str] = []
     sequence = ledger.next_sequence + 1
     for target, messages in request.messages.items():
@@ -252,148 +299,9 @@ def forward(ledger: Ledger, request: Forward, now_ms: int, given: Given) -> Deci
     return Decision(records, ForwardedIds(ids=ids, correlation_id=correlation_id), bodies)
 
 
-# ------------------------------------------------------------------------------------------------------------- nack
-
-
-def nack(ledger: Ledger, request: Nack, now_ms: int, given: Given) -> Decision[Results]:
-    """Give leased messages back: to wait again, or to the dead letters. The outcome says what became of each."""
-    queue = known_queue(ledger, request.queue)
-    if isinstance(queue, FairlaneError):
-        return refuse(queue)
-    if (fault := _nack_fault(request)) is not None:
-        return refuse(InvalidArgument(fault))
-    held, outcome = _held_or_expired(queue, request, given, now_ms)
-    if not held:
-        return Decision([], _results(held, outcome))
-    error = request.error[: limits.ERROR_LENGTH_MAX].encode(errors="replace").decode()
-    rows = [row for row, result in enumerate(outcome) if result is None]
-    fates = [fate_of(queue, message, request, given, row, now_ms) for message, row in zip(held, rows, strict=True)]
-    records: list[AnyRecord] = []
-    sequence = ledger.next_sequence
-    back = [(message, fate) for message, fate in zip(held, fates, strict=True) if isinstance(fate, int)]
-    if back:
-        due_ms = [due for _, due in back] if any(due for _, due in back) else None
-        reason = "defer" if request.intent == "defer" else given.reason
-        errors = [error] * len(back) if error else None
-        records.append(Returned(sequence, queue.name, [message.number for message, _ in back], reason, due_ms, errors))
-        sequence += len(back)
-    records += _dead_records(ledger, queue, held, fates, sequence, given.reason, error)
-    became = [_became(message, fate, now_ms) for message, fate in zip(held, fates, strict=True)]
-    return Decision(records, _results(held, outcome, became))
-
-
-def _dead_records(
-    ledger: Ledger,
-    queue: Queue,
-    held: Sequence[Message],
-    fates: Sequence[int | DeadReason],
-    sequence: int,
-    ended: ReturnReason,
-    error: str,
-) -> list[AnyRecord]:
-    """Return a record for each reason for which messages become dead letters, from a sequence on."""
-    records: list[AnyRecord] = []
-    for why in ("requested", "hook", "max_attempts", "max_expiries"):
-        dead = [message.number for message, fate in zip(held, fates, strict=True) if fate == why]
-        if dead:
-            errors = [error] * len(dead) if error else None
-            records.append(Dead(sequence, queue.name, dead, why, ended, errors, shared_dlq(ledger, queue)))
-            sequence += len(dead)
-    return records
-
-
-def _became(message: Message, fate: int | DeadReason, now_ms: int) -> Became:
-    if not isinstance(fate, int):
-        return "dead"
-    if message.deadline_ms is not None and message.deadline_ms < now_ms:
-        return "expired"  # it goes back, and the schedule puts it out at once
-    return "delayed" if fate > now_ms else "waiting"
-
-
-def _nack_fault(request: Nack) -> str | None:
-    if request.intent not in ("failure", "defer", "dead"):
-        return f"intent is failure, defer or dead, not {request.intent!r:.60}."
-    if type(request.error) is not str:
-        return f"An error is a text, not {type(request.error).__name__}."
-    if request.intent == "defer" and request.error:
-        return "A deferred message has not failed, so it has no error: leave it out, or nack with intent failure."
-    if request.delay_ms is None:
-        return None
-    return whole_fault("delay_ms", request.delay_ms, least=0, most=limits.TIMESPAN_MS_MAX)
-
-
-def _held_or_expired(queue: Queue, request: Nack, given: Given, now_ms: int) -> tuple[list[Message], Outcome]:
-    """Return the held messages; where it is the broker that takes back leases which have ended, those too."""
-    return _held(queue, request.receipts, 0 if given.reason == "expiry" else now_ms)
-
-
-# ---------------------------------------------------------------------------------------- taking out, workflow state
-
-
-def cancel(ledger: Ledger, request: Cancel, _now_ms: int, _given: Given) -> Decision[Results]:
-    """Take out messages that are not leased. The outcome has None or an error for each."""
-    queue = known_queue(ledger, request.queue)
-    if isinstance(queue, FairlaneError):
-        return refuse(queue)
-    found: dict[int, Message] = {}
-    outcome: Outcome = []
-    for message_id in request.ids:
-        message = ledger.find(queue.name, ledger.ids.number_of(message_id))
-        if message is None or message.number in found:
-            outcome.append(MessageNotFound(f"Queue {queue.name!r} has no message {message_id!r:.60}."))
-        elif message.token:
-            outcome.append(NotPending(f"Message {message_id} is leased."))
-        else:
-            found[message.number] = message
-            outcome.append(None)
-    records: list[AnyRecord] = []
-    if found:
-        records.append(Removed(ledger.next_sequence, queue.name, list(found), "cancelled"))
-    return Decision(records, _results(found.values(), outcome))
-
-
-def remove(ledger: Ledger, request: Remove, _now_ms: int, _given: Given) -> Decision[None]:
-    """Remove messages that the schedule has put out, or make them dead letters if ``deadline_action`` says so."""
-    queue = ledger.queues[request.queue]
-    if request.reason == "deadline" and queue.policy.deadline_action == "dlq" and not is_dlq(request.queue):
-        target = shared_dlq(ledger, queue)
-        return Decision([Dead(ledger.next_sequence, request.queue, request.numbers, "deadline", target=target)], None)
-    return Decision([Removed(ledger.next_sequence, request.queue, request.numbers, request.reason)], None)
-
-
-def set_state(ledger: Ledger, request: SetState, now_ms: int, _given: Given) -> Decision[Etag]:
-    """Write or remove workflow state under a lease. The outcome is the etag of what is there now, None for nothing."""
-    queue = known_queue(ledger, request.queue)
-    if isinstance(queue, FairlaneError):
-        return refuse(queue)
-    held, outcome = _held(queue, (request.receipt,), now_ms)
-    if outcome[0] is not None:
-        return refuse(outcome[0])
-    message = held[0]
-    state = message.after.state if message.after is not None else None
-    etag = None if state is None else number_text(state)
-    if request.etag != etag:
-        return refuse(StateMismatch(f"The state of message {message.id} is version {etag}."))
-    if request.state is None:
-        records: list[AnyRecord] = []
-        if state is not None:
-            records.append(StateRemoved(ledger.next_sequence, queue.name, message.number))
-        return Decision(records, Etag(correlation_id=message.correlation_id))
-    if type(request.state) is not bytes or len(request.state) > limits.STATE_BYTES_MAX:
-        return refuse(InvalidArgument(f"Workflow state is at most {limits.STATE_BYTES_MAX} bytes."))
-    sequence = ledger.next_sequence
-    record = StateSet(sequence, queue.name, message.number, len(request.state))
-    written = Etag(etag=number_text(sequence), correlation_id=message.correlation_id)
-    return Decision([record], written, [(sequence, request.state)])
-
-
 DECIDERS: Final[Deciders] = {
     LeasePicked: lease,
     Ack: ack,
     Forward: forward,
-    Nack: nack,
     Extend: extend,
-    Cancel: cancel,
-    Remove: remove,
-    SetState: set_state,
 }

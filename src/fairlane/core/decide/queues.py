@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from fairlane.core.checks import key_fault
-from fairlane.core.commands import DeleteEmptyQueue, Given
+from fairlane.core.commands import DeleteEmptyQueue, Given, RecordRefusals
+from fairlane.core.decide.cancel import given_back
+from fairlane.core.decide.dead_letters import ended_with
+from fairlane.core.decide.finished import ended
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Queue
 from fairlane.errors import FairlaneError, InvalidArgument, QueueExists
-from fairlane.journal.records import AnyRecord, QueuePaused, QueueRemoved, QueueSet, Removed, Returned
+from fairlane.journal.records import AnyRecord, QueuePaused, QueueRemoved, QueueSet, RefusedMessages, Removed
 from fairlane.model.message import canonical
 from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq, new_queue_name_fault
 from fairlane.model.partitions import place_in
@@ -78,7 +81,19 @@ def _dlq_fault(ledger: Ledger, name: str, policy: QueuePolicy) -> str | None:
     if dlq not in ledger.queues:
         cause = f"There is no dead-letter queue {dlq!r:.150} for {name!r:.150}."
         return f"{cause} Create queue {dlq.removesuffix(DLQ_SUFFIX)!r:.150} first, in a cluster in the same group."
-    return None
+    return _cycle_fault(ledger, name, dlq)
+
+
+def _cycle_fault(ledger: Ledger, name: str, dlq: str) -> str | None:
+    """Return which queues would pass their dead letters around for ever, or None if none would."""
+    way = [name]
+    at: str | None = dlq
+    while at is not None and at not in way:
+        way.append(at)
+        at = None if is_dlq(at) else ledger.queues[at].policy.dead_letter_queue
+    if at is None:
+        return None
+    return f"Dead letters would go round: {' to '.join([*way, at])[:300]}. Choose a queue outside of this circle."
 
 
 def update(ledger: Ledger, request: UpdateQueue, _now_ms: int, given: Given) -> Decision[Done]:
@@ -92,34 +107,39 @@ def update(ledger: Ledger, request: UpdateQueue, _now_ms: int, given: Given) -> 
     return Decision([QueueSet(ledger.next_sequence, queue.name, policy, given.by)], Done())
 
 
-def delete(ledger: Ledger, request: DeleteQueue, _now_ms: int, given: Given) -> Decision[Done]:
+def delete(ledger: Ledger, request: DeleteQueue, now_ms: int, given: Given) -> Decision[Done]:
     """Delete a queue and its dead-letter queue, with everything in them."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
     if is_dlq(queue.name):
         return refuse(InvalidArgument(f"Queue {queue.name!r} goes with the queue it belongs to: delete or purge that."))
-    dlq = dlq_of(queue.name)
-    users = [other.name for other in ledger.queues.values() if other.policy.dead_letter_queue == dlq]
-    if users and users != [queue.name]:
-        cause = f"Queue {dlq!r} is the dead-letter queue of {', '.join(users)[:150]}."
+    ours = (queue.name, dlq_of(queue.name))
+    others = (other for other in ledger.queues.values() if other is not queue)
+    users = [other for other in others if other.policy.dead_letter_queue in ours]
+    if users:
+        names = ", ".join(user.name for user in users)[:150]
+        cause = f"Queue {users[0].policy.dead_letter_queue!r} is the dead-letter queue of {names}."
         return refuse(InvalidArgument(f"{cause} Set another dead_letter_queue there first."))
-    return Decision(_removed(ledger, queue, given.by), Done())
+    return Decision(_removed(ledger, queue, given.by, now_ms), Done())
 
 
-def delete_empty(ledger: Ledger, request: DeleteEmptyQueue, _now_ms: int, _given: Given) -> Decision[bool]:
+def delete_empty(ledger: Ledger, request: DeleteEmptyQueue, now_ms: int, _given: Given) -> Decision[bool]:
     """Delete a queue and its dead-letter queue if both are empty. The outcome is whether it was deleted."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
     if queue.messages or queue.staged or ledger.queues[dlq_of(queue.name)].messages:
         return Decision([], outcome=False)
-    return Decision(_removed(ledger, queue, request.by), outcome=True)
+    return Decision(_removed(ledger, queue, request.by, now_ms), outcome=True)
 
 
-def _removed(ledger: Ledger, queue: Queue, by: str | None) -> list[AnyRecord]:
-    sequence = ledger.next_sequence
-    return [QueueRemoved(sequence, queue.name, by), QueueRemoved(sequence + 1, dlq_of(queue.name), by)]
+def _removed(ledger: Ledger, queue: Queue, by: str | None, now_ms: int) -> list[AnyRecord]:
+    names = (queue.name, dlq_of(queue.name))
+    records = ended_with(ledger, set(names), now_ms)
+    for name in names:
+        records.append(QueueRemoved(ledger.next_sequence + len(records), name, by))
+    return records
 
 
 def pause(ledger: Ledger, request: PauseQueue, _now_ms: int, given: Given) -> Decision[Done]:
@@ -153,22 +173,21 @@ def purge(ledger: Ledger, request: PurgeQueue, now_ms: int, _given: Given) -> De
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    numbers = [message.number for message in queue.messages.values() if not message.token]
-    records: list[AnyRecord] = []
-    sequence = ledger.next_sequence
-    if request.with_leased:
-        leased = [message for message in queue.messages.values() if message.token]
-        lasting = [message.number for message in leased if message.expires_ms > now_ms]
-        over = [message.number for message in leased if message.expires_ms <= now_ms]
-        if lasting:
-            records.append(Returned(sequence, queue.name, lasting, "defer"))
-        if over:
-            records.append(Returned(sequence + len(lasting), queue.name, over, "expiry"))
-        sequence += len(leased)
-        numbers += lasting + over
-    if numbers:
-        records.append(Removed(sequence, queue.name, numbers, "purged"))
-    return Decision(records, MessageCount(count=len(numbers)))
+    messages = [message for message in queue.messages.values() if request.with_leased or not message.token]
+    records = given_back(queue, messages, ledger.next_sequence, now_ms)
+    sequence = ledger.next_sequence + sum(record.count for record in records)
+    if messages:
+        numbers = [message.number for message in messages]
+        records.append(Removed(sequence, queue.name, numbers, "purged", ended(messages, "purged", now_ms)))
+    return Decision(records, MessageCount(count=len(messages)))
+
+
+def record_refusals(ledger: Ledger, command: RecordRefusals, _now_ms: int, _given: Given) -> Decision[None]:
+    """Record which messages a limit kept out, unless their queue was deleted meanwhile."""
+    if command.queue not in ledger.queues:
+        return Decision([], None)
+    columns = (command.keys, command.messages, command.costs)
+    return Decision([RefusedMessages(ledger.next_sequence, command.queue, command.code, *columns)], None)
 
 
 DECIDERS: Final[Deciders] = {
@@ -180,4 +199,5 @@ DECIDERS: Final[Deciders] = {
     PauseQueue: pause,
     ResumeQueue: resume,
     PurgeQueue: purge,
+    RecordRefusals: record_refusals,
 }

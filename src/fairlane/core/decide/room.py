@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlane.core.ledger import Ledger, Message, Queue
-from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull
+from fairlane.errors import FullError, GlobalFull, KeyFull, QueueFull
 from fairlane.journal.records import Enqueued
 from fairlane.model.message import Key
 
@@ -25,7 +25,7 @@ class QueueRoom:
         self, ledger: Ledger, queue: Queue, *, leaving: Sequence[Message] = (), coming: Sequence[Enqueued] = ()
     ) -> None:
         self._ledger = ledger
-        self._queue = queue
+        self.queue = self._queue = queue
         self._messages = sum(record.count for record in coming)
         self._size = sum(sum(record.sizes) for record in coming)
         self._in_queue = 0
@@ -41,23 +41,25 @@ class QueueRoom:
         """Return whether ``count`` messages of ``size`` bytes certainly fit, whatever their keys."""
         queue, policy, ledger, limits = self._queue, self._queue.policy, self._ledger, self._ledger.limits
         return (
-            not queue.counts_keys
+            queue.tallies is None
             and fits(len(queue.messages) + len(queue.staged) + self._in_queue + count, policy.waiting_max)
             and fits(queue.size + queue.staged_size + self._size_in_queue + size, policy.waiting_bytes_max)
             and fits(ledger.messages + self._messages + count, limits.waiting_max)
             and fits(ledger.size + self._size + size, limits.waiting_bytes_max)
         )
 
-    def take(self, key: Key, size: int) -> FairlaneError | None:
-        """Take room for one message, or return why there is none."""
-        refusal = self._key_refusal(key, size) or self._queue_refusal(size) or self._global_refusal(size)
+    def take(self, key: Key, size: int, *, held: int = 0) -> FullError | None:
+        """Take room for one message, or return why there is none; the broker holds ``held`` of its bytes already."""
+        refusal = self._key_refusal(key, size) or self._queue_refusal(size) or self._global_refusal(size - held)
         if refusal is None:
             self._messages += 1
-            self._size += size
+            self._size += size - held
             self._add(key, 1, size)
+        else:
+            refusal.key = key
         return refusal
 
-    def take_in_queue(self, key: Key, size: int) -> FairlaneError | None:
+    def take_in_queue(self, key: Key, size: int) -> FullError | None:
         """Take room for one message that comes from another queue, or return why there is none."""
         refusal = self._key_refusal(key, size) or self._queue_refusal(size)
         if refusal is None:
@@ -70,48 +72,46 @@ class QueueRoom:
         messages, total = self._keys.get(key, (0, 0))
         self._keys[key] = (messages + count, total + size)
 
-    def _key_refusal(self, key: Key, size: int) -> FairlaneError | None:
+    def _key_refusal(self, key: Key, size: int) -> FullError | None:
         policy, tallies = self._queue.policy, self._queue.tallies
         if tallies is None:
             return None
         tally = tallies.get(key)
         messages, total = self._keys.get(key, (0, 0))
-        messages += 1 + (tally.messages if tally is not None else 0)
-        total += size + (tally.size if tally is not None else 0)
-        if not fits(messages, policy.key_waiting_max):
-            return KeyFull(
-                f"Key {key!r:.100} of queue {self._queue.name!r} has key_waiting_max messages.",
-                retry_after_ms=RETRY_AFTER_MS,
-            )
-        if not fits(total, policy.key_waiting_bytes_max):
-            return KeyFull(
-                f"Key {key!r:.100} of queue {self._queue.name!r} has key_waiting_bytes_max bytes.",
-                retry_after_ms=RETRY_AFTER_MS,
-            )
-        return None
+        messages += tally.messages if tally is not None else 0
+        total += tally.size if tally is not None else 0
+        limits = (("key_waiting_max", policy.key_waiting_max), ("key_waiting_bytes_max", policy.key_waiting_bytes_max))
+        if (excess := _excess(messages, total, size, *limits)) is None:
+            return None
+        cause = f"Key {key!r:.100} of queue {self._queue.name!r} has {excess}"
+        return KeyFull(cause, retry_after_ms=RETRY_AFTER_MS)
 
-    def _queue_refusal(self, size: int) -> FairlaneError | None:
+    def _queue_refusal(self, size: int) -> FullError | None:
         queue, policy = self._queue, self._queue.policy
-        if not fits(len(queue.messages) + len(queue.staged) + self._in_queue + 1, policy.waiting_max):
-            return QueueFull(
-                f"Queue {queue.name!r} has waiting_max messages, {policy.waiting_max}.", retry_after_ms=RETRY_AFTER_MS
-            )
-        if not fits(queue.size + queue.staged_size + self._size_in_queue + size, policy.waiting_bytes_max):
-            return QueueFull(
-                f"Queue {queue.name!r} has waiting_bytes_max bytes, {policy.waiting_bytes_max}.",
-                retry_after_ms=RETRY_AFTER_MS,
-            )
-        return None
+        messages = len(queue.messages) + len(queue.staged) + self._in_queue
+        total = queue.size + queue.staged_size + self._size_in_queue
+        limits = (("waiting_max", policy.waiting_max), ("waiting_bytes_max", policy.waiting_bytes_max))
+        if (excess := _excess(messages, total, size, *limits)) is None:
+            return None
+        return QueueFull(f"Queue {queue.name!r} has {excess}", retry_after_ms=RETRY_AFTER_MS)
 
-    def _global_refusal(self, size: int) -> FairlaneError | None:
-        ledger, limits = self._ledger, self._ledger.limits
-        if not fits(ledger.messages + self._messages + 1, limits.waiting_max):
-            return GlobalFull(
-                f"All queues together have waiting_max messages, {limits.waiting_max}.", retry_after_ms=RETRY_AFTER_MS
-            )
-        if not fits(ledger.size + self._size + size, limits.waiting_bytes_max):
-            return GlobalFull(
-                f"All queues together have waiting_bytes_max bytes, {limits.waiting_bytes_max}.",
-                retry_after_ms=RETRY_AFTER_MS,
-            )
-        return None
+    def _global_refusal(self, size: int) -> FullError | None:
+        ledger, settings = self._ledger, self._ledger.limits
+        messages, total = ledger.messages + self._messages, ledger.size + self._size
+        limits = (("waiting_max", settings.waiting_max), ("waiting_bytes_max", settings.waiting_bytes_max))
+        if (excess := _excess(messages, total, size, *limits)) is None:
+            return None
+        return GlobalFull(f"All queues together have {excess}", retry_after_ms=RETRY_AFTER_MS)
+
+
+def _excess(
+    messages: int, total: int, size: int, of_messages: tuple[str, int | None], of_bytes: tuple[str, int | None]
+) -> str | None:
+    """Return which limit one more message of ``size`` bytes exceeds, with the numbers; None if none."""
+    name, most = of_messages
+    if not fits(messages + 1, most):
+        return f"{messages} messages, and {name} is {most}."
+    name, most = of_bytes
+    if not fits(total + size, most):
+        return f"{total} bytes, and {name} is {most}; the message has {size}."
+    return None

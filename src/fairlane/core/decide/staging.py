@@ -95,6 +95,8 @@ def _first_fault(ledger: Ledger, request: Stage, given: Given) -> FairlaneError 
     error = next((fault for fault in faults if fault is not None), None)
     if error is None and any(message.dedup_id is not None for message in request.messages):
         error = InvalidArgument("A staged message has no dedup id: its part and its place make it the only one.")
+    if error is None and any(message.upload is not None for message in request.messages):
+        error = InvalidArgument("A staged message has its payload with it; to stream payloads, use enqueue.")
     return error
 
 
@@ -182,6 +184,8 @@ def _terms_of(messages: Sequence[Message], now_ms: int) -> Terms:
         terms.caps = [None if message.after is None else message.after.cap for message in messages]
         terms.max_attempts = [None if message.after is None else message.after.max_attempts for message in messages]
         terms.visibilities_ms = [None if message.after is None else message.after.visibility_ms for message in messages]
+        terms.result_ttls_ms = [None if message.after is None else message.after.result_ttl_ms for message in messages]
+        terms.order_keys = [None if message.after is None else message.after.order_key for message in messages]
     if not all([message.plain for message in messages]):  # noqa: C419 - see above
         terms.priorities = [int(message.priority) for message in messages]
         terms.throttles = [list(message.throttles) for message in messages]

@@ -4,7 +4,6 @@ import { shareBar } from "./charts.js";
 import { Table, clock, el, keyText, number, percent, setText, span } from "./dom.js";
 
 export const WINDOWS = ["10 s", "1 min", "5 min"];
-const NOISY = 1.5;
 const SENTENCES = 3, LONG_MS = 1000, MANY = 20;
 
 // The rate of a key is shown under its config key, rate:QUEUE:KEY.
@@ -32,16 +31,13 @@ export function verdicts(queue, keys, at) {
   const found = [], window = keys.windows[at];
   if (queue.is_paused) found.push(["bad", "The queue is paused. No messages are delivered."]);
   else if (queue.waiting && !queue.consumers && !queue.waiters && !queue.rates.leased) found.push(["bad", "This queue has no consumers."]);
-  const loudest = keys.keys.filter(key => !key.is_paused).sort((one, other) => noise(other, at) - noise(one, at))[0];
-  const noises = keys.keys.reduce((sum, key) => sum + noise(key, at), 0);
-  const waiting = loudest ? loudest.messages - loudest.leased : 0;
-  if (loudest && waiting && keys.keys.length > 1 && noise(loudest, at) > NOISY * noises / keys.keys.length) {
-    const [arrived, served, entitled] = loudest.windows[at];
-    const arrivals = window.arrived ? `enqueued ${percent(arrived / window.arrived)} of the work and ` : "";
-    const share = window.served ? `; it receives ${percent(served / window.served)} of the service and is entitled to ${percent(entitled / window.served)}` : "";
-    found.push(["loud", [el("b", {}, keyText(loudest.key)), ` is noisy: it ${arrivals}has ${number(waiting)} waiting${share}.`]]);
+  for (const noisy of window.noisy.slice(0, SENTENCES)) {
+    const part = cost => percent(cost / window.served), refused = noisy.refused ? `, of which limits refused ${percent(noisy.refused / noisy.wanted)}` : "";
+    found.push(["loud", [el("b", {}, keyText(noisy.key)), ` is noisy: ${percent(noisy.wanted / window.wanted)} of all work is its${refused}. `
+      + `It receives ${part(noisy.served)} of the service and is entitled to ${part(noisy.entitled)}.`]]);
   }
-  const held = keys.keys.filter(key => key !== loudest || !found.some(([kind]) => kind === "loud"))
+  const named = new Set(window.noisy.map(noisy => keyText(noisy.key)));
+  const held = keys.keys.filter(key => !named.has(keyText(key.key)))
     .filter(key => key.messages > key.leased && (key.held_by || key.wait_p99_ms >= LONG_MS || key.messages - key.leased > MANY))
     .sort((one, other) => weightOf(other) - weightOf(one));
   for (const key of held.slice(0, SENTENCES)) {
@@ -53,7 +49,6 @@ export function verdicts(queue, keys, at) {
   return found;
 }
 
-const noise = (key, at) => key.windows[at][0] + key.messages - key.leased;
 const weightOf = key => (key.held_by ? 1e9 : 0) + (key.wait_p99_ms ?? key.messages);
 
 const SORTS = {

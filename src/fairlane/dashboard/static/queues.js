@@ -17,6 +17,7 @@ export function problems(queue, now) {
   else if (isBehind) found.push("backlog growing");
   if (queue.paused_keys) found.push(`${queue.paused_keys} keys paused`);
   if (queue.rates.failed > 0) found.push("attempts failing");
+  if (queue.rates.refused > 0) found.push("refusing messages");
   if (queue.dead) found.push("dead letters");
   const factor = queue.is_paused || isIdle || isBehind ? 1.5 : 1;
   return { words: found, severity: factor * Math.log1p(queue.waiting) * Math.log1p(age / 1000) + found.length + Math.log1p(queue.dead) };
@@ -36,6 +37,7 @@ export function queuesPage(app) {
     { title: "in flight", class: "number minor", text: queue => number(queue.leased) },
     { title: "oldest", class: "number", text: queue => queue.oldest_ms ? span(Math.max(0, app.now - queue.oldest_ms)) : "–" },
     { title: "in /s", class: "number minor", text: queue => rate(queue.rates.enqueued) },
+    { title: "refused /s", class: "number minor", text: queue => rate(queue.rates.refused) },
     { title: "out /s", class: "number minor", text: queue => rate(queue.rates.leased) },
     { title: "acked /s", class: "number minor", text: queue => rate(queue.rates.acked) },
     { title: "failed /s", class: "number minor", text: queue => rate(queue.rates.failed) },

@@ -19,7 +19,7 @@ from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.outbox import FrameQueue
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.verb import Done
-from fairlane.wire.frames import Consume, Deliver, Ended, Stop, Widen
+from fairlane.wire.frames import Cancelled, Consume, Deliver, Ended, Stop, Widen
 
 _NOTHING = Done()
 
@@ -50,6 +50,7 @@ class Channel:
             unseen=_Unseen(self),
             room=outbox.room,
             handlers=request.handlers,
+            on_cancelled=self._cancelled,
         )
 
     def answer(self) -> None:
@@ -74,6 +75,10 @@ class Channel:
             self.end(self._server.explained(self.consumer.ending))
         elif self.consumer.is_closed:
             self.end(QueueNotFound(f"Queue {self.consumer.queue!r} has been deleted."))
+
+    def _cancelled(self, ids: list[str]) -> None:
+        if self._stop is None:
+            self._outbox.put(Cancelled(self.number, ids))
 
     def end(self, error: FairlaneError) -> None:
         """End the channel. The client may still acknowledge what it has in flight."""

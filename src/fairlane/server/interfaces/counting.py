@@ -34,7 +34,7 @@ MSGPACK_FROM_BYTES: Final = BATCH_MAX
 """An item takes a byte at least, so a shorter request holds no more than one list may."""
 _HEADERS_FROM_BYTES: Final = 2 * BATCH_HEADERS_MAX
 """A header takes two bytes at least, so a shorter request cannot have too many."""
-FIELDS_MAX: Final = 15
+FIELDS_MAX: Final = 20
 """No request and no message has as many fields. It is also the most entries of a map whose head is one byte."""
 _FIX_MAP, _MAP_16, _MAP_32 = 0x8, 0xDE, 0xDF
 _LONG_MAPS: Final = (bytes((_MAP_16,)), bytes((_MAP_32,)))

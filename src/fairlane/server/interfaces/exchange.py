@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -20,6 +20,7 @@ from fairlane.server.dispatch import decoded
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
 from fairlane.server.interfaces.correlation import FAULT, REPLACED, CallCorrelation
 from fairlane.server.interfaces.counting import JSON_FROM_BYTES, MSGPACK_FROM_BYTES, check_json, check_msgpack
+from fairlane.server.interfaces.json_messages import JSON_FORMS, MARK, plain_request
 from fairlane.server.limits import CallLimits
 from fairlane.verbs.errors import ErrorBody, body_of, error_of
 from fairlane.verbs.messages import EnqueueResults, Results
@@ -160,7 +161,11 @@ class Exchange:
             check_json(data)
         elif kind is MSGPACK and len(data) > MSGPACK_FROM_BYTES:
             check_msgpack(name, data)
-        request = decoded(_decoder(kind, shape), data or _EMPTY[kind], name)
+        form = JSON_FORMS.get(shape) if kind is JSON and MARK in data else None
+        if form is None:
+            request = decoded(_decoder(kind, shape), data or _EMPTY[kind], name)
+        else:
+            request = cast("T", plain_request(decoded(_decoder(kind, form), data, name), cast("Any", shape)))
         self.asked = request
         return request
 
@@ -189,6 +194,26 @@ class Exchange:
             if not event.get("more_body", False):
                 self._is_read = True
                 return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    @property
+    def content_length(self) -> int | None:
+        """The length of the body, if the caller has said so."""
+        length = self.headers.get(b"content-length", "")
+        return int(length[:19]) if length.isdigit() and b"transfer-encoding" not in self.headers else None
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """Yield the body of the request as it arrives. What is not asked for is not read from the connection.
+
+        Raises:
+            Gone: the caller has disconnected before the end.
+        """
+        while not self._is_read:
+            event = await self._receive()
+            if event["type"] == "http.disconnect":
+                raise Gone
+            self._is_read = not event.get("more_body", False)
+            if part := event.get("body", b""):
+                yield part
 
     def _is_large(self) -> bool:
         """Return whether a body has to be expected that is larger than what one read takes anyway."""

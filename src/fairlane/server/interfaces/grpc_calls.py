@@ -26,6 +26,7 @@ from fairlane.server.interfaces.grpc_reads import Context, MessageReads
 from fairlane.server.interfaces.grpc_shapes import Read, Write, parsed
 from fairlane.verbs.errors import ErrorBody, body_of
 from fairlane.verbs.leases import Lease, LeasedMessages
+from fairlane.verbs.status import WATCHING
 from fairlane.verbs.table import VERBS
 from fairlane.wire.errors import grpc_status
 from fairlane.wire.grpc import types_pb2
@@ -191,7 +192,7 @@ async def _answered(server: ServerContext, method: Method, reads: MessageReads, 
         data = await call.message(reads, caller)
         request = server.limits.shortened(method.read(method.verb, parsed(method.request, data, method.verb)))
         call.asked = request
-        if isinstance(request, Lease) and request.wait_ms:
+        if isinstance(request, (Lease, *WATCHING)) and request.wait_ms:
             with server.waiters.counted(call.holder(caller)):
                 answered = await server.call(request, caller, call.context())
         else:

@@ -29,7 +29,7 @@ from fairlane.server.interfaces.outbox import BYTES_MAX, FRAMES_MAX, Frame, Fram
 from fairlane.verbs.errors import body_of, error_of
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.messages import Results
-from fairlane.wire.frames import CONSUME, Consume, Deliver, Ended, Refused, Stop, Widen
+from fairlane.wire.frames import CONSUME, Cancelled, Consume, Deliver, Ended, Refused, Stop, Widen
 from fairlane.wire.grpc import broker_pb2
 from fairlane.wire.protobuf import said
 
@@ -128,6 +128,8 @@ def _response(frame: Any) -> Any:  # noqa: ANN401 - frames have no common type, 
     elif isinstance(frame, Refused):
         response.number = frame.number
         write_error(frame.error, response.refused)
+    elif isinstance(frame, Cancelled):
+        response.cancelled.extend(frame.ids)
     elif isinstance(frame, Ended):
         if frame.error.code != "closed":
             raise error_of(frame.error)  # there is nothing left to settle

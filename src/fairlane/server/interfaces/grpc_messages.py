@@ -69,6 +69,8 @@ def _new(message: Any) -> NewMessage:  # noqa: ANN401 - see above
         correlation_id=message.correlation_id if has("correlation_id") else None,
         max_attempts=message.max_attempts if has("max_attempts") else None,
         visibility_timeout_ms=message.visibility_timeout_ms if has("visibility_timeout_ms") else None,
+        result_ttl_ms=message.result_ttl_ms if has("result_ttl_ms") else None,
+        order_key=message.order_key if has("order_key") else None,
     )
 
 
@@ -81,7 +83,12 @@ def read_forward(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see
 def receipts_of(message: Any) -> list[Receipt]:  # noqa: ANN401 - see above
     """Return the receipts in a request."""
     return [
-        Receipt(id=each.id, token=each.token, cost=each.cost if each.HasField("cost") else None)
+        Receipt(
+            id=each.id,
+            token=each.token,
+            cost=each.cost if each.HasField("cost") else None,
+            result=each.result if each.HasField("result") else None,
+        )
         for each in message.receipts
     ]
 
@@ -165,7 +172,7 @@ def _write_delivery(delivery: Delivery, part: Any) -> None:  # noqa: ANN401 - se
         part.headers.update(delivery.headers)
     if delivery.failures:
         part.failures = delivery.failures
-    for name in ("state", "state_etag", "deadline_ms", "time_left_ms"):
+    for name in ("state", "state_etag", "deadline_ms", "time_left_ms", "order_key"):
         if (value := getattr(delivery, name)) is not None:
             setattr(part, name, value)
     for error in delivery.errors:

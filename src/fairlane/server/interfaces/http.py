@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any, Final, cast
+from urllib.parse import unquote
 
 import msgspec
 
@@ -19,7 +20,8 @@ from fairlane.gateway.caller import Caller
 from fairlane.gateway.leases import leased_unless
 from fairlane.server.access_log import DISCONNECTED
 from fairlane.server.context import ServerContext
-from fairlane.server.interfaces import raw_payload, subscription
+from fairlane.server.dispatch import decoded
+from fairlane.server.interfaces import payload_streams, raw_payload, subscription
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
 from fairlane.server.interfaces.correlation import echoed
 from fairlane.server.interfaces.exchange import RAW, Exchange, Gone
@@ -29,7 +31,9 @@ from fairlane.server.live import feed
 from fairlane.server.routes import journal, pages, reports
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue, EnqueueResults, Results
+from fairlane.verbs.status import WATCHING, GetStatus, Watching
 from fairlane.verbs.table import PATHS
+from fairlane.verbs.uploads import ReadPayload
 from fairlane.verbs.verb import Verb
 
 Route = Callable[[ServerContext, Exchange, Caller], Awaitable[None]]
@@ -49,6 +53,35 @@ async def _call(verb: Verb, server: ServerContext, exchange: Exchange, caller: C
         await exchange.answer_items(answer)
     else:
         await exchange.answer(answer, headers=_NO_STORE if verb.is_secret else None)
+
+
+async def _watch(kind: type[Watching], server: ServerContext, exchange: Exchange, caller: Caller) -> None:
+    """Answer what becomes of a message, unless the caller disconnects while it waits."""
+    if caller.grants is not None:
+        server.check_before_reading(kind.verb, caller)
+    await _tell(await exchange.request(kind, kind.verb.name), server, exchange, caller)
+
+
+async def _message(message_id: str, server: ServerContext, exchange: Exchange, caller: Caller) -> None:
+    """Answer with the status of a message."""
+    exchange.verb = GetStatus.verb.name
+    given = exchange.query("queue", "wait_ms", "after") | {"id": unquote(message_id)}
+    request = decoded(lambda _: msgspec.convert(given, GetStatus, strict=False), b"", GetStatus.verb.name)
+    await _tell(request, server, exchange, caller)
+
+
+async def _tell(request: Watching, server: ServerContext, exchange: Exchange, caller: Caller) -> None:
+    request = exchange.asked = server.limits.shortened(request)
+    if not request.wait_ms:
+        await exchange.answer(await server.call(request, caller, exchange.context()))
+        return
+    with server.waiters.counted(exchange.holder):
+        asking = asyncio.ensure_future(server.call(request, caller, exchange.context()))
+        await subscription.first_of(asyncio.wait([asking]), exchange.hung_up())
+        if not asking.done():
+            asking.cancel()
+            raise Gone
+    await exchange.answer(asking.result())
 
 
 async def _enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
@@ -76,10 +109,21 @@ async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exch
     if len(leased.deliveries) == 1:
         exchange.correlation.id = leased.deliveries[0].correlation_id
     try:
-        await (raw_payload.answer(exchange, leased) if is_raw else exchange.answer(leased))
+        await (raw_payload.answer(server, exchange, caller, leased) if is_raw else exchange.answer(leased))
     except TooMuchUnread:
         server.give_back(caller, leased)
         raise
+
+
+async def _read_payload(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
+    """Answer with some of a payload, or with all of it for a caller that accepts its bytes."""
+    if not exchange.wants_raw:
+        await _call(ReadPayload.verb, server, exchange, caller)
+        return
+    if caller.grants is not None:
+        server.check_before_reading(ReadPayload.verb, caller)
+    request = await exchange.request(ReadPayload, ReadPayload.verb.name)
+    await payload_streams.send_payload(server, exchange, caller, request)
 
 
 async def _leased_in_time(request: Lease, server: ServerContext, exchange: Exchange, caller: Caller) -> LeasedMessages:
@@ -97,8 +141,10 @@ def _routes() -> dict[tuple[str, str], Route]:
     }
     leases = {Lease.verb.path: {}, **Lease.verb.aliases}
     routes |= {("POST", f"/v1/{path}"): partial(_lease, fixed) for path, fixed in leases.items()}
+    routes |= {("POST", f"/v1/{kind.verb.path}"): partial(_watch, kind) for kind in WATCHING}
     return routes | {
         ("POST", f"/v1/{Enqueue.verb.path}"): _enqueue,
+        ("POST", f"/v1/{ReadPayload.verb.path}"): _read_payload,
         ("POST", "/v1/queue/subscribe"): subscription.subscribe,
         ("POST", "/v1/queue/subscribeWithState"): partial(subscription.subscribe, with_state=True),
         ("POST", "/v1/queue/watch"): subscription.watch,
@@ -115,6 +161,7 @@ def _routes() -> dict[tuple[str, str], Route]:
 
 ROUTES: Final = _routes()
 _QUEUE: Final = "/v1/queues/"
+_MESSAGE: Final = "/v1/messages/"
 _STREAMS: Final = frozenset(
     ("/v1/queue/subscribe", "/v1/queue/subscribeWithState", "/v1/queue/watch", "/v1/live", "/v1/journal")
 )
@@ -183,6 +230,8 @@ class HttpInterface:
             return route(server, exchange, caller)
         if path.startswith(_QUEUE) and exchange.method == "GET":
             return pages.queue(path.removeprefix(_QUEUE), server, exchange, caller)
+        if path.startswith(_MESSAGE) and exchange.method == "GET":
+            return _message(path.removeprefix(_MESSAGE), server, exchange, caller)
         return self._lost(exchange)
 
     async def _pass_on(self, exchange: Exchange, error: QueueElsewhere) -> None:

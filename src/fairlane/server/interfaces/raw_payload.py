@@ -19,13 +19,14 @@ from fairlane.model.spelling import did_you_mean
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import decoded
 from fairlane.server.interfaces.correlation import echoed
-from fairlane.server.interfaces.exchange import JSON, MSGPACK, RAW, Exchange
+from fairlane.server.interfaces.exchange import JSON, MSGPACK, RAW, Exchange, Gone
+from fairlane.server.interfaces.payload_streams import received, send_delivery
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue, EnqueueResults
 
 T = TypeVar("T")
 HEADER: Final = "header."
-TERMS: Final = tuple(name for name in NewMessage.__struct_fields__ if name not in ("payload", "headers"))
+TERMS: Final = tuple(name for name in NewMessage.__struct_fields__ if name not in ("payload", "upload", "headers"))
 PARAMETERS: Final = ("queue", "wait_ms", *TERMS)
 _LISTS: Final = ("fairness_key", "throttles")
 _PARAMETERS_MAX: Final = HEADERS_MAX + 64
@@ -45,8 +46,23 @@ async def enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> 
         raise InvalidArgument("Missing parameter queue, as in /v1/queue/enqueue?queue=orders.")
     caller.check("produce", fields["queue"])  # before the body is read
     queue, wait_ms = fields.pop("queue"), _converted(fields.pop("wait_ms", 0), int)
-    message = _converted(fields | {"payload": await exchange.body()}, NewMessage)
-    request = server.limits.shortened(Enqueue(queue=queue, messages=[message], wait_ms=wait_ms))
+    message = _converted(fields, NewMessage)  # also before the body is read: it may be long
+    body = await received(server, exchange, caller, queue, message.fairness_key)
+    try:
+        message = _with(message, payload=body) if isinstance(body, bytes) else _with(message, upload=body.id)
+        await _enqueue(server, exchange, caller, Enqueue(queue=queue, messages=[message], wait_ms=wait_ms))
+    except BaseException:
+        if not isinstance(body, bytes):
+            body.abandon()  # no message has taken it
+        raise
+
+
+def _with(message: NewMessage, **content: bytes | str) -> NewMessage:
+    return msgspec.structs.replace(message, **content)
+
+
+async def _enqueue(server: ServerContext, exchange: Exchange, caller: Caller, request: Enqueue) -> None:
+    request = server.limits.shortened(request)
     exchange.asked = request
     answer = cast("EnqueueResults", await server.call(request, caller, exchange.context()))
     exchange.correlation.id = echoed(request, answer) or exchange.correlation.id
@@ -96,8 +112,11 @@ def check_lease(request: Lease) -> None:
         )
 
 
-async def answer(exchange: Exchange, leased: LeasedMessages) -> None:
-    """Answer with the payload of the one message that was leased, or with 204 if there is none."""
+async def answer(server: ServerContext, exchange: Exchange, caller: Caller, leased: LeasedMessages) -> None:
+    """Answer with the payload of the one message that was leased, or with 204 if there is none.
+
+    A caller that disconnects before it has all of a streamed payload has not got the message, so that goes back.
+    """
     if not leased.deliveries:
         await exchange.begin(RAW, status=204)
         await exchange.end()
@@ -110,7 +129,14 @@ async def answer(exchange: Exchange, leased: LeasedMessages) -> None:
         "x-fairlane-expires-ms": str(delivery.expires_ms),
         "x-fairlane-delivery": described(delivery),
     }
-    await exchange.answer_bytes(delivery.payload, RAW, headers=headers)
+    if delivery.payload_size is None:
+        await exchange.answer_bytes(delivery.payload, RAW, headers=headers)
+        return
+    try:
+        await send_delivery(server, exchange, caller, delivery, headers)
+    except Gone:
+        server.give_back(caller, leased)
+        raise
 
 
 def described(delivery: Delivery) -> str:

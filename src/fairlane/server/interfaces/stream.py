@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlane.broker.waiting.room import Room
-from fairlane.errors import FairlaneError, RouteNotFound, TooManyWaiters, Unauthenticated
+from fairlane.errors import FairlaneError, RouteNotFound, TooManyWaiters, Unauthenticated, WaitTimedOut
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
 from fairlane.model.trace import trace_of
@@ -38,6 +38,7 @@ from fairlane.server.interfaces.exchange import headers_of
 from fairlane.server.interfaces.outbox import Frame, Outbox, payload_bytes
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Lease, LeasedMessages
+from fairlane.verbs.status import WATCHING, Watching
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Done, Request, Shape
 from fairlane.wire.frames import CONSUME, Call, Consume, Refused, Stop, Widen, Withdraw, calls_of, is_many
@@ -207,8 +208,8 @@ class StreamConnection:
             if name in _LOOKS:
                 self._looks += 1
                 reply.is_look = True
-            if isinstance(request, Lease):
-                self._note_lease(request, reply)
+            if isinstance(request, (Lease, *WATCHING)):
+                self._note_wait(request, reply)
             elif not isinstance(request, Request):
                 self._ask_connection(request, reply)
                 return
@@ -238,7 +239,7 @@ class StreamConnection:
         return decoded(decode, call.request, name)
 
     def _ask_connection(self, request: Shape, reply: _Reply) -> None:
-        """Answer a call about the connection itself: its channels, and its waiting leases."""
+        """Answer a call about the connection itself: its channels, and its calls that wait."""
         if isinstance(request, (Consume, Stop)):
             self._start(self._change_channel(request, reply))
             return
@@ -249,20 +250,23 @@ class StreamConnection:
         self.answered(reply, (1, reply.number, Done()))
 
     def _withdraw(self, number: int) -> None:
-        """End a lease that still waits. An engine that has leased for it finds its reply done, and takes back."""
+        """End a call that still waits. An engine that has leased for it finds its reply done, and takes back."""
         if (reply := self._waiting.get(number)) is None:
             return
         if reply.task is not None:
             reply.task.cancel()
+        if not isinstance(reply.request, Lease):
+            self.refused(reply, WaitTimedOut("The call was withdrawn."))
+            return
         self.answered(reply, (1, number, LeasedMessages(deliveries=[])))
 
-    def _note_lease(self, request: Lease, reply: _Reply) -> None:
-        if not self._context.is_forwarded:  # a node that shuts down does not wait for other nodes
-            self.server.lessees.add(self)
+    def _note_wait(self, request: Lease | Watching, reply: _Reply) -> None:
+        if isinstance(request, Lease) and not self._context.is_forwarded:
+            self.server.lessees.add(self)  # a node that shuts down does not wait for other nodes
         if not request.wait_ms:
             return
         if self._waits >= self._calls_max:
-            cause = f"{self._waits} leases wait on this connection already; calls_max is {self._calls_max}."
+            cause = f"{self._waits} calls wait on this connection already; calls_max is {self._calls_max}."
             raise TooManyWaiters(cause, retry_after_ms=_RETRY_AFTER_MS)
         self.server.waiters.begin(self._holder)
         self._waits += 1
@@ -361,6 +365,11 @@ class _Reply:
     def room(self) -> Room:
         """How many more bytes the client can be sent; a lease takes no more than that."""
         return self._connection.room
+
+    @property
+    def source(self) -> StreamConnection:
+        """The connection, whose calls are taken in the order in which they came."""
+        return self._connection
 
     def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - see Reply
         if self.is_look or self.task is not None:

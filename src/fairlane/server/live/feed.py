@@ -42,11 +42,11 @@ async def live(server: ServerContext, exchange: Exchange, caller: Caller) -> Non
     server.check_open()
     owner = None
     if query.queue is not None:
-        caller.check("consume", query.queue)
+        caller.check("observe", query.queue)
         server.gateway.check_whole(query.queue)
         owner = await _owner_elsewhere(server, exchange, query.queue)
-    elif not caller.may_anywhere("consume"):
-        raise Forbidden(f"API key {caller.name!r} may not consume from any queue.")
+    elif not caller.may_anywhere("observe"):
+        raise Forbidden(f"API key {caller.name!r} may not observe any queue.")
     async with _remote(server, exchange, owner) as remote:
         here = None if query.queue is None or owner is not None else served_name(query.queue)
         with server.subscription(exchange.holder), server.viewers.viewing(here) as (fold, sampler):
@@ -109,7 +109,7 @@ async def snapshots(
     consumers = StreamSampler(query.queue or "", server.gateway.served)
     while True:
         now_ms, keys, streams = server.observed.now_ms(), None, None
-        views = [view for view in await server.observed.queues() if caller.may("consume", view.name)]
+        views = [view for view in await server.observed.queues() if caller.may("observe", view.name)]
         if sampler is not None:
             try:
                 version, keys = await sampler.snapshot(query.keys, seen=version)

@@ -15,6 +15,7 @@ from fairlane.journal.records import (
     Leased,
     Published,
     Redriven,
+    RefusedMessages,
     Removed,
     Returned,
     Terms,
@@ -35,6 +36,7 @@ class EventCounts(msgspec.Struct):
     failed: int = 0
     dead: int = 0
     removed: int = 0
+    refused: int = 0
 
 
 class LiveFold:
@@ -103,6 +105,13 @@ def _dead(fold: LiveFold, record: Dead) -> None:
     fold.of(record.dlq).enqueued += count
 
 
+def _refused(fold: LiveFold, record: RefusedMessages) -> None:
+    fold.of(record.queue).refused += sum(record.messages)
+    windows = fold.watched.get(record.queue)
+    if windows is not None:
+        windows.refuse(zip(record.keys, record.costs, strict=True))
+
+
 def _removed(fold: LiveFold, record: Removed) -> None:
     fold.of(record.queue).removed += len(record.numbers)
 
@@ -116,4 +125,5 @@ _NOTES: Final[dict[type, Callable[[LiveFold, Any], None]]] = {
     Returned: _returned,
     Dead: _dead,
     Removed: _removed,
+    RefusedMessages: _refused,
 }

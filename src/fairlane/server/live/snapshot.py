@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from heapq import nlargest
 from itertools import zip_longest
+from math import inf
 from typing import Final
 
 import msgspec
 
 from fairlane.model.message import Key
-from fairlane.model.shares import entitlements, jain_index
+from fairlane.model.noise import KeyLoad, noisy_keys
+from fairlane.model.shares import entitlements, fair_ratio, jain_index
 from fairlane.model.views import KeyView, QueueView, ThrottleView
 from fairlane.server.live.fold import EventCounts
 from fairlane.server.live.streams import StreamSnapshot
@@ -20,6 +22,11 @@ from fairlane.server.live.windows import HeldBy, KeyWindows, Window
 QUEUES_MAX: Final = 200
 CONSIDERED_MAX: Final = 300
 """Keys that entitled shares are computed over: as many with the most messages, and as many served most."""
+
+
+NOISE_MS_MIN: Final = 5_000
+"""How much of a window must be observed before a key is called noisy."""
+NOISY_MAX: Final = 5
 
 
 class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,13 +45,18 @@ class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeySnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One fairness key. ``windows`` has for each window the cost that arrived, the cost served, the entitled share."""
+    """One fairness key.
+
+    Attributes:
+        windows: for each window, the cost that arrived, the cost served, the entitled share, and the cost that limits
+            refused.
+    """
 
     key: Key
     messages: int
     leased: int
     weight: int
-    windows: list[tuple[int, int, float]]
+    windows: list[tuple[int, int, float, int]]
     cap: int | None = None
     is_paused: bool = False
     wait_p50_ms: int | None = None
@@ -55,14 +67,38 @@ class KeySnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What held the key back within the last ten seconds, apart from the turns of other keys."""
 
 
+class NoisyKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A noisy key, by ``fairlane.model.noise``.
+
+    Attributes:
+        wanted: the cost that it was served, has waiting, and was refused.
+        served: the cost that it was served.
+        entitled: the cost that it was entitled to.
+        refused: the cost that limits refused.
+    """
+
+    key: Key
+    wanted: int
+    served: int
+    entitled: float
+    refused: int
+
+
 class WindowSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """All keys of a queue over one window."""
+    """All keys of a queue over one window.
+
+    Attributes:
+        wanted: the cost of all keys together that was served, waits, or was refused.
+        noisy: the noisy keys, the noisiest first. A paused key is never among them.
+    """
 
     span_ms: int
     covered_ms: int
     arrived: int
     served: int
     jain: float | None
+    wanted: int = 0
+    noisy: list[NoisyKey] = []
 
 
 class WatchedQueue(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,17 +171,64 @@ def sample_queue(view: QueueView, windows: KeyWindows, weight_of: Callable[[Key]
     windows.hold(holds_of(view.keys), now_ms)
     weight_of = cache(weight_of)
     shares = [_entitled(views, windows, served, weight_of) for served in windows.served]
-    summaries = [
-        WindowSnapshot(
-            span_ms=served.span_ms,
-            covered_ms=served.covered_ms(now_ms),
-            arrived=sum(arrived.totals),
-            served=sum(served.totals),
-            jain=jain_index(windows.of(served, key) / share for key, share in entitled.items() if share > 0),
-        )
-        for arrived, served, entitled in zip(windows.arrived, windows.served, shares, strict=True)
-    ]
+    summaries = [_summary(views, windows, at, share, weight_of, now_ms) for at, share in enumerate(shares)]
     return QueueSample(view=view, windows=summaries, shares=shares, weight_of=weight_of)
+
+
+def _summary(
+    views: dict[Key, KeyView],
+    windows: KeyWindows,
+    at: int,
+    entitled: dict[Key, float],
+    weight_of: Callable[[Key], int],
+    now_ms: int,
+) -> WindowSnapshot:
+    arrived, served, refused = windows.arrived[at], windows.served[at], windows.refused[at]
+    ratios = [
+        fair_ratio(windows.of(served, key), share, grain=windows.costs.get(key, 1))
+        for key, share in entitled.items()
+        if share > 0
+    ]
+    wanted = {
+        key: windows.of(served, key) + windows.of(refused, key) + _waiting(views.get(key), windows) for key in entitled
+    }
+    covered_ms = served.covered_ms(now_ms)
+    return WindowSnapshot(
+        span_ms=served.span_ms,
+        covered_ms=covered_ms,
+        arrived=sum(arrived.totals),
+        served=sum(served.totals),
+        jain=jain_index(ratios),
+        wanted=sum(wanted.values()),
+        noisy=_noisy(views, windows, at, entitled, wanted, weight_of) if covered_ms >= NOISE_MS_MIN else [],
+    )
+
+
+def _noisy(
+    views: dict[Key, KeyView],
+    windows: KeyWindows,
+    at: int,
+    entitled: dict[Key, float],
+    wanted: dict[Key, int],
+    weight_of: Callable[[Key], int],
+) -> list[NoisyKey]:
+    served, refused = windows.served[at], windows.refused[at]
+    parts = entitlements(sum(windows.of(served, key) for key in entitled), dict.fromkeys(entitled, inf), weight_of)
+    loads = {
+        key: KeyLoad(wanted=wanted[key], served=windows.of(served, key), entitled=entitled[key], part=parts[key])
+        for key in entitled
+        if (view := views.get(key)) is None or not view.is_paused
+    }
+    return [
+        NoisyKey(
+            key=key,
+            wanted=wanted[key],
+            served=windows.of(served, key),
+            entitled=round(entitled[key], 2),
+            refused=windows.of(refused, key),
+        )
+        for key in noisy_keys(loads)[:NOISY_MAX]
+    ]
 
 
 def watched_queue(
@@ -158,10 +241,15 @@ def watched_queue(
     views = {each.key: each for each in (*sample.view.keys, *others)}
 
     def snapshot(key: Key) -> KeySnapshot:
-        columns = zip(windows.arrived, windows.served, sample.shares, strict=True)
+        columns = zip(windows.arrived, windows.served, sample.shares, windows.refused, strict=True)
         amounts = [
-            (windows.of(arrived, key), windows.of(served, key), round(entitled.get(key, 0.0), 2))
-            for arrived, served, entitled in columns
+            (
+                windows.of(arrived, key),
+                windows.of(served, key),
+                round(entitled.get(key, 0.0), 2),
+                windows.of(refused, key),
+            )
+            for arrived, served, entitled, refused in columns
         ]
         return _key_snapshot(key, views.get(key), amounts, windows, sample.weight_of)
 
@@ -203,9 +291,12 @@ def _wanted(key: Key, view: KeyView | None, windows: KeyWindows, served: int) ->
 
     A key that a throttle, its cap or a pause holds back wants no more than it got: it is not starved.
     """
-    if view is None or key in windows.held:
-        return served
-    return served + (view.messages - view.leased) * windows.costs.get(key, 1)
+    return served if key in windows.held else served + _waiting(view, windows)
+
+
+def _waiting(view: KeyView | None, windows: KeyWindows) -> int:
+    """Return the cost of a key's backlog."""
+    return 0 if view is None else (view.messages - view.leased) * windows.costs.get(view.key, 1)
 
 
 def holds_of(views: Iterable[KeyView]) -> dict[Key, HeldBy]:
@@ -224,7 +315,7 @@ def holds_of(views: Iterable[KeyView]) -> dict[Key, HeldBy]:
 def _key_snapshot(
     key: Key,
     view: KeyView | None,
-    amounts: list[tuple[int, int, float]],
+    amounts: list[tuple[int, int, float, int]],
     windows: KeyWindows,
     weight_of: Callable[[Key], int],
 ) -> KeySnapshot:

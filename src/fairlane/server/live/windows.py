@@ -1,4 +1,4 @@
-"""Cost that arrived at a queue and was served from it, by key, over sliding windows.
+"""Cost that arrived at a queue, was refused by its limits and was served from it, by key, over sliding windows.
 
 A viewer must not slow the broker down, so the work per message is one list append. Keys are collected as they come and
 counted thousands at a time. Each key has an index, and a window is a plain list of numbers by index: adding a step or
@@ -140,13 +140,15 @@ class CostCounter:
 
 
 class KeyWindows:
-    """Cost that arrived and was served in one queue, by key, over each of the windows."""
+    """Cost that arrived, was refused and was served in one queue, by key, over each of the windows."""
 
     def __init__(self, now_ms: int, *, keys_max: int = KEYS_MAX, random: Random | None = None) -> None:
         self.arrived = [Window(span_ms, now_ms) for span_ms in WINDOWS_MS]
         self.served = [Window(span_ms, now_ms) for span_ms in WINDOWS_MS]
+        self.refused = [Window(span_ms, now_ms) for span_ms in WINDOWS_MS]
         self._arriving = CostCounter(thinning=random if random is not None else Random())  # noqa: S311 - sampling, no secrets
         self._serving = CostCounter()
+        self._refusing = CostCounter()
         self.names: list[Key | None] = [None]
         """Keys by index; index 0 is shared by all keys that have none of their own."""
         self.indexes: dict[Key, int] = {}
@@ -164,6 +166,10 @@ class KeyWindows:
     def serve(self, keys: list[Key], costs: list[int]) -> None:
         """Count messages that were leased."""
         self._count(self._serving, keys, costs)
+
+    def refuse(self, costs: Iterable[tuple[Key | None, int]]) -> None:
+        """Count messages that a limit kept out; those without a known key are left out."""
+        self._refusing.note_costs((key, cost) for key, cost in costs if key is not None)
 
     def _count(self, counter: CostCounter, keys: list[Key], costs: list[int] | None) -> None:
         """Add costs by key. Usually all are 1, which is the fast path."""
@@ -185,7 +191,8 @@ class KeyWindows:
 
     def roll(self, now_ms: int) -> None:
         """Move everything counted since the last call into the windows."""
-        for windows, counter in ((self.arrived, self._arriving), (self.served, self._serving)):
+        pairs = ((self.arrived, self._arriving), (self.served, self._serving), (self.refused, self._refusing))
+        for windows, counter in pairs:
             costs = self._indexed(counter.take(), now_ms)
             for window in windows:
                 window.add(costs, now_ms)
@@ -232,10 +239,10 @@ class KeyWindows:
             return
         self._swept_ms = now_ms
         is_kept = [0] * len(self.names)
-        for window in (*self.arrived, *self.served):
+        for window in (*self.arrived, *self.served, *self.refused):
             _put(or_, is_kept, window.totals)
         is_kept[_OTHERS] = 1
-        for window in (*self.arrived, *self.served):
+        for window in (*self.arrived, *self.served, *self.refused):
             window.keep(is_kept)
         self.names = list(compress(self.names, is_kept))
         self.indexes = {name: index for index, name in enumerate(self.names) if name is not None}

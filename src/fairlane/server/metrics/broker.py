@@ -1,4 +1,4 @@
-"""Metrics that a broker measures itself: commits, recoveries, expired leases, throttles and hooks."""
+"""Metrics that a broker measures itself: commits, recoveries, expired leases, throttles, hooks and schedules."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def broker_families(measured: BrokerMetrics) -> Iterator[Family]:
     yield from _store_families(measured)
     yield from _throttle_families(measured)
     yield from _hook_families(measured)
+    yield from _schedule_families(measured)
 
 
 def _store_families(measured: BrokerMetrics) -> Iterator[Family]:
@@ -74,6 +75,21 @@ def _hook_families(measured: BrokerMetrics) -> Iterator[Family]:
     yield Family("fairlane_hook_seconds", "histogram", "Hook run time per message.", timings)
     for name, _, kind, description in _HOOKS:
         yield Family(name, kind, description, by("queue", sums[name]))
+
+
+def _schedule_families(measured: BrokerMetrics) -> Iterator[Family]:
+    states: Sums = defaultdict(float)
+    upcoming: dict[str, float] = {}
+    for at, (queue, found) in enumerate(sorted(measured.schedules.items())):
+        label = queue if at < _LABELS_MAX else OTHERS
+        for state in ("active", "paused", "delayed"):
+            states[label, state] += getattr(found, state)
+        if found.next_ms is not None:
+            upcoming[label] = min(upcoming.get(label, found.next_ms / 1000), found.next_ms / 1000)
+    description = "Schedules by state; those with a tick that is due and could not be enqueued yet are also delayed."
+    yield Family("fairlane_schedules", "gauge", description, labelled(("queue", "state"), states))
+    description = "When the next tick of a schedule of the queue is due, as a Unix time."
+    yield Family("fairlane_schedule_next_timestamp_seconds", "gauge", description, by("queue", upcoming))
 
 
 _HOOKS: Final[tuple[tuple[str, str, Kind, str], ...]] = (

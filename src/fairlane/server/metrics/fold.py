@@ -25,8 +25,11 @@ from fairlane.journal.records import (
     Published,
     QueueRemoved,
     Redriven,
+    RefusedMessages,
     Removed,
     Returned,
+    ScheduleFired,
+    ScheduleMissed,
 )
 from fairlane.model.histogram import Histogram
 from fairlane.model.message import Key
@@ -49,6 +52,8 @@ class QueueCounts:
 
     Attributes:
         events: messages by all other events, each with its reason.
+        refused: messages that limits kept out, by error code.
+        ticks: ticks of schedules, by what became of them.
         served: cost of leased messages by key since the last scrape.
         served_others: the same for all keys beyond the limit, in one number.
         turn_ms: total wait for a turn; the other ``_ms`` fields are the totals for other reasons.
@@ -64,6 +69,8 @@ class QueueCounts:
     paused_ms: int = 0
     delayed_ms: int = 0
     events: Counter[tuple[str, str]] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    ticks: Counter[str] = field(default_factory=Counter)
     waits: Histogram = field(default_factory=Histogram)
     served: dict[Key, int] = field(default_factory=dict)
     served_others: int = 0
@@ -185,6 +192,18 @@ def _removed(fold: MetricsFold, record: Removed, _now_ms: int) -> None:
     fold.of(record.queue).events["removed", record.reason] += len(record.numbers)
 
 
+def _refused(fold: MetricsFold, record: RefusedMessages, _now_ms: int) -> None:
+    fold.of(record.queue).refused[record.code] += sum(record.messages)
+
+
+def _fired(fold: MetricsFold, record: ScheduleFired, _now_ms: int) -> None:
+    fold.of(record.queue).ticks["manual" if record.is_manual else "fired"] += 1
+
+
+def _missed(fold: MetricsFold, record: ScheduleMissed, _now_ms: int) -> None:
+    fold.of(record.queue).ticks[record.reason] += record.missed
+
+
 def _redriven(fold: MetricsFold, record: Redriven, _now_ms: int) -> None:
     fold.of(record.queue).events["redriven", ""] += len(record.numbers)
     fold.of(record.target).enqueued += len(record.numbers)
@@ -201,5 +220,8 @@ _NOTES: Final[dict[type, Callable[[MetricsFold, Any, int], None]]] = {
     Dead: _dead,
     Removed: _removed,
     Redriven: _redriven,
+    RefusedMessages: _refused,
+    ScheduleFired: _fired,
+    ScheduleMissed: _missed,
     QueueRemoved: _gone,
 }

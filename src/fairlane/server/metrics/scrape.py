@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from fairlane import __version__
-from fairlane.errors import QueueNotFound
+from fairlane.errors import FullError, QueueNotFound
 from fairlane.gateway.protocol import Observed
 from fairlane.model.message import Key
 from fairlane.model.names import is_dlq
@@ -28,6 +28,7 @@ QUEUES_MAX: Final = 200
 KEYS_MAX: Final = 10
 _KEY_LABELS_MAX: Final = 1_000
 """The limit on key labels of all queues together. It decides how many queues get key metrics."""
+_LIMIT_CODES: Final = tuple(kind.code for kind in FullError.__subclasses__())
 WAIT_REASONS: Final = ("turn", "throttled", "capped", "paused", "delayed")
 _QUEUE_GAUGES: Final = (
     ("waiting", "waiting", "Messages that are not leased, including delayed ones."),
@@ -154,6 +155,12 @@ def _record_families(
     events = {(queue, *event): count for queue, counts in queues.items() for event, count in _events(counts)}
     labels = ("queue", "event", "reason")
     yield Family("fairlane_messages_total", "counter", "Messages by event and reason.", labelled(labels, events))
+    refused = {(queue, code): counts.refused[code] for queue, counts in queues.items() for code in _LIMIT_CODES}
+    description = "Messages that a limit kept out, by error code."
+    yield Family("fairlane_refused_total", "counter", description, labelled(("queue", "code"), refused))
+    ticks = {(queue, outcome): count for queue, counts in queues.items() for outcome, count in counts.ticks.items()}
+    description = "Ticks of schedules, by what became of them."
+    yield Family("fairlane_schedule_ticks_total", "counter", description, labelled(("queue", "outcome"), ticks))
     sizes = {queue: counts.size for queue, counts in queues.items()}
     yield Family("fairlane_enqueued_bytes_total", "counter", "Payload bytes enqueued.", by("queue", sizes))
     yield from _wait_families(queues, exemplars)

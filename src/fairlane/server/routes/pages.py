@@ -52,7 +52,7 @@ async def cluster(server: ServerContext, exchange: Exchange, caller: Caller) -> 
 
 async def metrics(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Answer with all metrics, for Prometheus."""
-    caller.check("admin", EVERY)
+    caller.check("observe", EVERY)
     is_open_metrics = "application/openmetrics-text" in (exchange.headers.get(b"accept") or "")
     parts = []
     for part in render(

@@ -26,7 +26,7 @@ from fairlane.spark.whatif.recording import Change, Recording
 from fairlane.spark.whatif.rows import NEVER, Ints, column_of
 
 _SHIFT_MS: Final = 60_000
-_COPIED = ("cost", "priority", "throttles", "weight", "cap", "first")
+_COPIED = ("cost", "priority", "throttles", "weight", "cap", "order_key", "first")
 _JOURNALLED = ("throttled_ms", "capped_ms", "paused_ms")
 
 

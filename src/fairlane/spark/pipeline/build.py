@@ -85,13 +85,14 @@ def build(
     with cached(settings_of(events)) as settings:
         settings.count()  # Spark now knows their size, so it broadcasts them where they are joined if they are few
         with cached(attempts(events, settings=settings, ended=ended, reached=before.reached)) as tried:
-            plain = (tenant_usage, latency, throttle_waits, sla)
+            plain = (latency, throttle_waits, sla)
             steps: list[Callable[[], object]] = [
                 lambda: write("attempts", attempt_rows(tried, newest_day=newest_day)),
                 lambda: write("messages", messages(tried, newest_day=newest_day, groups=groups)),
                 lambda: _make_fairness(events, settings, tried, span, newest_day, before, write),
                 lambda: _carry(events, tried, carry, write),
                 *[partial(_write_plain, table, tried, before, write) for table in plain],
+                lambda: write("tenant_usage", tenant_usage(tried, before.rows("tenant_usage"), events=events)),
                 lambda: _make_dead_letters(tried, newest_day, before, write),
             ]
             run_together(events.sparkSession, steps)

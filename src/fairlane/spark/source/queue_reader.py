@@ -15,13 +15,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from fairlane.client import Client
-from fairlane.errors import ClaimNotFound, FairlaneError, InvalidArgument
+from fairlane.errors import ClaimNotFound, FairlaneError, InvalidArgument, PayloadTooLarge
 from fairlane.model.claims import Claim
+from fairlane.model.message import Delivery
 from fairlane.spark.executors import Versions, check_versions, versions
 from fairlane.spark.source.message_columns import deliveries_batch
 from fairlane.spark.source.options import QueueOptions
@@ -34,6 +36,8 @@ _FIRST_PAGE: Final = 200
 _PAGE_BYTES: Final = 4 << 20
 _PAGE_MAX: Final = 5_000
 _BEATS: Final = 3
+PAYLOAD_BYTES_MAX: Final = 1 << 30
+"""The largest payload in a row: Spark holds a row in memory several times, and no value above 2 GiB."""
 """How many times within ``idle_ms`` the driver of a long batch contacts the broker."""
 
 
@@ -112,7 +116,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._options.place.near(partition.at).working() as client:
             while start < partition.end:
                 count = min(page, partition.end - start)
-                found = client.read_claim(queue, consumer, claim=number, start=start, count=count).deliveries
+                claimed = client.read_claim(queue, consumer, claim=number, start=start, count=count).deliveries
+                found = [_whole(client, delivery) for delivery in claimed]
                 if found:
                     yield deliveries_batch(found, claim=number, layout=self._layout)
                     page = _page(sum(len(delivery.payload) for delivery in found) // len(found))
@@ -157,6 +162,26 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_seat": None}
+
+
+def _whole(client: Client, delivery: Delivery) -> Delivery:
+    """Return a claimed message with its payload, which is read piece by piece if it was uploaded and is large.
+
+    Raises:
+        PayloadTooLarge: a row can't hold it.
+    """
+    size = delivery.payload_size
+    if size is None:
+        return delivery
+    if size > PAYLOAD_BYTES_MAX:
+        raise PayloadTooLarge(
+            f"Message {delivery.id} of queue {delivery.queue!r} has {size} bytes, a row at most {PAYLOAD_BYTES_MAX}. "
+            "Let another consumer process it before Spark does."
+        )
+    payload = bytearray()
+    while len(payload) < size:
+        payload += client.read_payload(delivery.queue, delivery.id, token=delivery.token, offset=len(payload)).data
+    return msgspec.structs.replace(delivery, payload=bytes(payload), payload_size=None)
 
 
 def _page(size_bytes: int) -> int:

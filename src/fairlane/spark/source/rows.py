@@ -45,6 +45,7 @@ _COLUMNS: Final[Mapping[str, tuple[str, Callable[[T.DataType], bool]]]] = {
     "correlation_id": ("string", _is_text),
     "max_attempts": ("a whole number", _is_whole),
     "visibility_timeout_ms": ("a whole number", _is_whole),
+    "order_key": ("string", _is_text),
 }
 """The columns of a message: fields of ``NewMessage``, and ``due_ms`` as an instant.
 

@@ -56,7 +56,7 @@ def dead_letters(deaths: DataFrame) -> DataFrame:
 def deaths(attempts: DataFrame, before: DataFrame | None = None) -> DataFrame:
     """Return each dead letter with its cause, and the day on which it was redriven. ``before`` are known ones."""
     died = attempts.where((F.col("ended_by") == "dead") & ~F.col("is_dlq") & F.col("is_end_new"))
-    back = attempts.where((F.col("ended_by") == "redriven") & F.col("is_dlq")).select(
+    back = attempts.where(F.col("ended_by") == "redriven").select(
         "journal_id", "number", day_of("end_ms").alias("back_on")
     )
     named = F.substring(F.sha2(F.concat_ws("\x1f", "queue", "reason", "signature"), 256), 1, 12)

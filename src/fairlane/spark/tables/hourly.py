@@ -14,8 +14,19 @@ from pyspark.sql import functions as F
 from fairlane.spark.tables.attempts import in_queues
 from fairlane.spark.tables.histogram import bucket_of, histograms
 from fairlane.spark.tables.schemas import LATENCY, SLA, TENANT_USAGE, THROTTLE_WAITS
-from fairlane.spark.tables.table import HOUR_MS, IS_COMPLETE, day_of, hour_of, shaped, whole_queue, without_twins
+from fairlane.spark.tables.table import (
+    HOUR_MS,
+    IS_COMPLETE,
+    day_of,
+    hour_of,
+    key_text,
+    shaped,
+    whole_queue,
+    without_twins,
+)
 
+UNNAMED = "_others"
+"""The key of refused messages whose own key the journal does not name."""
 _PLACE = ("queue", "key", "top_key")
 _OTHERS = (*_PLACE, "hour_ms", IS_COMPLETE, "day")
 _COUNTS = tuple(field.name for field in without_twins(TENANT_USAGE.schema) if field.name not in _OTHERS)
@@ -26,15 +37,38 @@ def _of_queues(attempts: DataFrame) -> DataFrame:
     return in_queues(attempts).withColumn("queue", whole_queue("queue"))
 
 
-def tenant_usage(attempts: DataFrame, before: DataFrame | None = None) -> DataFrame:
-    """Return usage; each event counts in the hour in which it happened. ``before`` are rows to go on from."""
+def tenant_usage(attempts: DataFrame, before: DataFrame | None = None, *, events: DataFrame | None = None) -> DataFrame:
+    """Return usage; each event counts in the hour in which it happened.
+
+    Args:
+        attempts: the attempts of messages that were enqueued.
+        before: rows to go on from.
+        events: the events with refusals; a refused message has no attempts.
+    """
     facts = F.explode(F.filter(F.array(_begun(), _leased(), _ended()), lambda fact: fact.isNotNull()))
     told = _alike(_of_queues(attempts)).select(*_PLACE, facts.alias("fact")).select(*_PLACE, "fact.*")
+    if events is not None:
+        told = told.unionByName(_refused(events), allowMissingColumns=True)
     if before is not None:
         told = told.unionByName(before.select(*told.columns))
     sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTS]
     hours = told.groupBy(*_PLACE, "hour_ms").agg(*sums)
     return shaped(hours.withColumn("day", day_of("hour_ms")), TENANT_USAGE)
+
+
+def _refused(events: DataFrame) -> DataFrame:
+    """Return what limits kept out, by key and hour. Refusals whose key is not known share one name."""
+    path = F.coalesce("fairness_key", F.array(F.lit(UNNAMED)))
+    return (
+        events.where(F.col("kind") == "refused")
+        .groupBy(
+            whole_queue("queue").alias("queue"),
+            key_text(path).alias("key"),
+            F.try_element_at(path, F.lit(1)).alias("top_key"),
+            hour_of("at_ms").alias("hour_ms"),
+        )
+        .agg(F.sum("messages").alias("refused"), F.sum("cost").alias("refused_cost"))
+    )
 
 
 def _alike(attempts: DataFrame) -> DataFrame:
@@ -54,7 +88,8 @@ def _alike(attempts: DataFrame) -> DataFrame:
 
 
 def _begun() -> Column:
-    is_new, is_redriven = F.col("begun_by").isin("enqueued", "published"), F.col("begun_by") == "redriven"
+    is_new = F.col("begun_by").isin("enqueued", "published")
+    is_redriven = F.col("begun_by").isin("redriven", "dead")  # dead letters of others come to an ordinary queue
     return _fact(
         "begun",
         is_new | is_redriven,
@@ -70,7 +105,8 @@ def _leased() -> Column:
 
 
 def _ended() -> Column:
-    is_acked, is_dead, is_removed = (F.col("ended_by") == kind for kind in ("acked", "dead", "removed"))
+    is_acked, is_dead = (F.col("ended_by") == kind for kind in ("acked", "dead"))
+    is_removed = F.col("ended_by").isin("removed", "redriven")  # one that dead letters of others come to
     return _fact(
         "end",
         F.col("service_ms").isNotNull() | (F.col("failed") > 0) | is_acked | is_dead | is_removed,

@@ -169,10 +169,17 @@ TENANT_USAGE = TableDefinition(
         ("service_ms", LONG, "total duration of the leases that ended in this hour"),
         ("failed", LONG, "failed attempts"),
         ("dead", LONG, "messages dead-lettered"),
-        ("removed", LONG, "messages removed without being acknowledged"),
-        ("redriven", LONG, "dead letters redriven to this queue"),
+        ("removed", LONG, "messages removed without being acknowledged; also dead letters redriven from here"),
+        (
+            "redriven",
+            LONG,
+            "dead letters that came to this queue: redriven, or from queues that name it for theirs",
+        ),
+        ("refused", LONG, "messages that a limit kept out; `_others` has those whose key is not known"),
+        ("refused_cost", LONG, "their estimated cost"),
         DAY,
     ),
+    version=2,
 )
 
 LATENCY = TableDefinition(

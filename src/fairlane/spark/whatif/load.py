@@ -33,7 +33,7 @@ from fairlane.spark.whatif.rows import NEVER, Ints, column_of
 ALL: Final = ""
 MESSAGES_MAX: Final = 20_000_000
 _SHIFT_MS: Final = 60_000
-_COLUMNS = ("queue", "key", "cost", "priority", "throttles", "weight", "cap", "first")
+_COLUMNS = ("queue", "key", "cost", "priority", "throttles", "weight", "cap", "order_key", "first")
 _JOURNALLED = ("throttled_ms", "capped_ms", "paused_ms")
 
 

@@ -29,7 +29,9 @@ class ReplayedMessage(ScheduledItem):
 
     __slots__ = ("at", "course", "hold", "queue")
 
-    def __init__(self, number: int, queue: int, terms: Row, cap: int | None, since_ms: int) -> None:
+    def __init__(
+        self, number: int, queue: int, terms: Row, cap: int | None, since_ms: int, order_key: str | None = None
+    ) -> None:
         # Not through Item.__init__: the broker checked the terms before it wrote them to the journal.
         self.queue = queue
         self.number = number
@@ -38,16 +40,15 @@ class ReplayedMessage(ScheduledItem):
         self.size = self.sequence = 0
         self.lane = self.next = self.previous = self.held = None
         self.at = self.hold = self.course = 0
-        self.set_terms(terms, cap)
+        self.set_terms(terms, cap, order_key)
 
-    def set_terms(self, terms: Row, cap: int | None) -> None:
+    def set_terms(self, terms: Row, cap: int | None, order_key: str | None = None) -> None:
         """Set what the message competes under. It must not be waiting."""
         self.key, self.weight, self.cost, self.priority, self.throttles, self.due_ms, self.deadline_ms = terms
         self.plain = self._is_plain()
         self.after = None
-        if cap is not None:
-            self.after = Aftermath()
-            self.after.cap = cap
+        if cap is not None or order_key is not None:
+            self.after = Aftermath(cap=cap, order_key=order_key)
 
     def begin(self, recording: Recording, at: int) -> None:
         """Make an attempt the next."""
@@ -96,6 +97,7 @@ def _message(recording: Recording, number: int) -> ReplayedMessage:
         recording.deadline_ms[number],
     )
     since_ms = recording.at_ms[number]
-    message = ReplayedMessage(number, recording.queue[number], terms, recording.cap[number], since_ms)
+    queue, cap, order_key = recording.queue[number], recording.cap[number], recording.order_key[number]
+    message = ReplayedMessage(number, queue, terms, cap, since_ms, order_key)
     message.begin(recording, recording.first[number])
     return message

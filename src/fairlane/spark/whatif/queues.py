@@ -39,11 +39,12 @@ class ReplayedQueue:
         wake_ms: when something happens there by itself.
         changes_at: when the number of consumers changes.
         kernel, offer_many, take, release: what the simulation's loop calls, at hand.
+        is_strict: whether its messages are kept in order.
     """
 
     __slots__ = (
         *("_slots", "_there", "changes_at", "free", "kernel", "number", "offer_many", "release", "schedule", "take"),
-        "wake_ms",
+        *("is_strict", "wake_ms"),
     )
 
     def __init__(self, number: int, schedule: QueueSchedule[ReplayedMessage], slots: list[tuple[int, int]]) -> None:
@@ -66,6 +67,7 @@ class ReplayedQueue:
         self.schedule = schedule
         self.kernel: Kernel[ReplayedMessage] = schedule.kernel
         self.offer_many, self.take, self.release = self.kernel.offer_many, self.kernel.take, self.kernel.release
+        self.is_strict = schedule.is_strict
 
     def pass_time(self, now_ms: int) -> None:
         """Set the number of consumers to that of an instant."""

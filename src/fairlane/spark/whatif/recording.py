@@ -56,7 +56,8 @@ class Recording:
         last_ms: when the journal ends.
         queue: of each part its queue; parts are in the order in which they came.
         at_ms: when each came.
-        key, cost, priority, throttles, due_ms, deadline_ms, weight, cap: on which terms; weight 0 for none told.
+        key, cost, priority, throttles, due_ms, deadline_ms, weight, cap, order_key: on which terms; weight 0 for none
+            told.
         first: which attempt is each part's first; they follow on one another.
         hold_ms: how long each lease lasts.
         busy_ms: how long a consumer works under it: less than the lease lasts if it worked on other messages first, or
@@ -89,6 +90,7 @@ class Recording:
     deadline_ms: list[int | None]
     weight: list[int]
     cap: list[int | None]
+    order_key: list[str | None]
     first: Sequence[int]
     hold_ms: Sequence[int]
     busy_ms: Sequence[int]

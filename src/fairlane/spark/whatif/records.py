@@ -44,13 +44,15 @@ def _terms(rows: list[Row]) -> records.Terms:
         [row["due_ms"] for row in rows],
         [row["deadline_ms"] for row in rows],
         [row["cap"] for row in rows],
+        order_keys=[row["order_key"] for row in rows],
     )
 
 
 def _leased(sequence: int, queue: str, rows: list[Row]) -> records.Leased:
     told = rows[0]["value"]
     moves = [(move[0], move[1], move[2], move[3]) for move in json.loads(told)] if told else None
-    picking = records.Picking(rows[0]["asked"] or len(rows), moves=moves)
+    is_single = bool(rows[0]["is_single"])
+    picking = records.Picking(rows[0]["asked"] or len(rows), moves=moves, is_single=is_single)
     return records.Leased(sequence, queue, _numbers(rows), 0, None, picking)
 
 

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from fairlane.core.apply.messages import rows_of
-from fairlane.core.ledger import Row
+from fairlane.core.ledger import Aftermath, Row
 from fairlane.journal import records as journal
 from fairlane.journal.records import AnyRecord, OfMessages
 from fairlane.model.ids import number_text
@@ -155,8 +155,8 @@ class _Reproducer:
             else range(record.sequence, record.sequence + record.count)
         )
         new = []
-        for at, number, terms, cap in _terms_of(record, numbers):
-            message = self._alive[number] = ReplayedMessage(number, queue.number, terms, cap, at_ms)
+        for at, number, terms, cap, order_key in _terms_of(record, numbers):
+            message = self._alive[number] = ReplayedMessage(number, queue.number, terms, cap, at_ms, order_key)
             message.joined = at
             new.append(message)
         queue.schedule.offer_new(new, at_ms)
@@ -175,12 +175,11 @@ class _Reproducer:
     def returned(self, queue: ReplayedQueue, record: journal.Returned, at_ms: int) -> None:
         """End leases, and offer the messages again."""
         known = self._known(record)
-        queue.schedule.release(known, at_ms)
         due_ms = dict(zip(record.numbers, record.due_ms or [0] * record.count, strict=True))
-        self._rejoin(record, known, at_ms)
+        self._rejoin(record, known, at_ms, keeps_place=queue.is_strict)
         for message in known:
             message.reschedule(due_ms=due_ms[message.number] or None, deadline_ms=message.deadline_ms)
-        queue.schedule.offer(known, at_ms)
+        queue.schedule.take_back(known, at_ms)
 
     def dead(self, queue: ReplayedQueue, record: journal.Dead, at_ms: int) -> None:
         """Move messages to the dead-letter queue."""
@@ -194,6 +193,8 @@ class _Reproducer:
         self._rejoin(record, known, at_ms)
         for message in known:
             message.reschedule()
+            message.after = message.after or Aftermath()
+            message.after.origin = record.queue
             if dlq is not None:
                 message.queue = dlq.number
         if dlq is not None:
@@ -209,22 +210,26 @@ class _Reproducer:
         """Move dead letters to a queue, on new terms."""
         target = self._queues.get(record.target)
         moved = []
-        for at, number, terms, cap in _terms_of(record, record.numbers):
+        for at, number, terms, cap, order_key in _terms_of(record, record.numbers):
             message = self._alive.get(number)
             if message is None or target is None:
                 continue
             queue.schedule.cancel([message], at_ms)
-            message.set_terms(terms, cap)
+            message.set_terms(terms, cap, order_key)
             message.queue, message.joined, message.since_ms = target.number, at, at_ms
             moved.append(message)
         if target is not None:
             target.schedule.offer_new(moved, at_ms)
 
-    def _rejoin(self, record: OfMessages, known: list[ReplayedMessage], at_ms: int) -> None:
+    def _rejoin(
+        self, record: OfMessages, known: list[ReplayedMessage], at_ms: int, *, keeps_place: bool = False
+    ) -> None:
         places = {number: record.sequence + at for at, number in enumerate(record.numbers)}
         for message in known:
             self._leased.pop(message.number, None)
-            message.joined, message.since_ms = places[message.number], at_ms
+            message.since_ms = at_ms
+            if not keeps_place:
+                message.joined = places[message.number]
 
     def _expire(self, queue: ReplayedQueue, reason: str, at_ms: int) -> None:
         """Move time forward where the broker did: it noticed that deadlines had passed."""
@@ -245,8 +250,7 @@ class _Reproducer:
 
     def _give_back(self, queue: ReplayedQueue, picked: list[ReplayedMessage], at_ms: int) -> None:
         for message in picked:
-            queue.kernel.release(message.key)
-            queue.kernel.offer(message, at_ms)
+            queue.schedule.take_back([message], at_ms)
 
     def leased(self, queue: ReplayedQueue, record: journal.Leased, at_ms: int) -> None:
         """Pick, and compare."""
@@ -272,8 +276,10 @@ class _Reproducer:
         count = len(record.numbers)
         asked = record.picking.asked if record.picking is not None else count
         picked: list[ReplayedMessage] = []
+        is_single = record.picking is not None and record.picking.is_single
         for _ in range(-(-count // asked)):
-            picked += queue.schedule.pick(asked, at_ms)[0]
+            picked += queue.schedule.pick(asked, at_ms, is_single=is_single, is_part=True)[0]
+        queue.kernel.end_take()
         return picked
 
     def _believe(self, queue: ReplayedQueue, record: journal.Leased, picked: list[ReplayedMessage], at_ms: int) -> None:
@@ -285,6 +291,7 @@ class _Reproducer:
             if message.number not in right:
                 queue.kernel.cancel(message, at_ms)
                 queue.kernel.occupy(message.key)
+                queue.kernel.resume_order([message])
 
 
 _CHANGES = (journal.QueueSet, journal.QueueRemoved, journal.QueuePaused, journal.ConfigSet)
@@ -319,8 +326,9 @@ def _moves(records: list[tuple[int, AnyRecord]]) -> list[tuple[int, int, int, st
 
 def _terms_of(
     record: journal.Enqueued | journal.Published | journal.Redriven, numbers: Sequence[int]
-) -> Iterator[tuple[int, int, Row, int | None]]:
-    """Yield for each message the sequence of its event, its number, its terms and its cap."""
+) -> Iterator[tuple[int, int, Row, int | None, str | None]]:
+    """Yield for each message the sequence of its event, its number, its terms, its cap and its order key."""
     caps = record.terms.caps or [None] * len(numbers)
+    order_keys = record.terms.order_keys or [None] * len(numbers)
     sequences = range(record.sequence, record.sequence + len(numbers))
-    yield from zip(sequences, numbers, rows_of(record.terms), caps, strict=True)
+    yield from zip(sequences, numbers, rows_of(record.terms), caps, order_keys, strict=True)

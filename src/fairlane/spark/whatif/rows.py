@@ -20,7 +20,7 @@ NEVER: Final = -1
 START, LEASE, ACK, RETURN, DEATH, REMOVAL = range(6)
 """The kinds of rows."""
 _CODES = {"leased": LEASE, "acked": ACK, "returned": RETURN, "dead": DEATH, "removed": REMOVAL}
-_TERMS = ["fairness_key", "cost", "priority", "throttles", "due_ms", "deadline_ms", "weight", "cap"]
+_TERMS = ["fairness_key", "cost", "priority", "throttles", "due_ms", "deadline_ms", "weight", "cap", "order_key"]
 _JOINT = "\x1f"
 _NORMAL = PRIORITY_NAMES.index("normal")
 
@@ -72,6 +72,7 @@ class MessageRows:
             "deadline_ms": pc.subtract(table["deadline_ms"], self.first_ms).to_pylist(),
             "weight": pc.fill_null(table["weight"], 0).to_pylist(),
             "cap": table["cap"].to_pylist(),
+            "order_key": table["order_key"].to_pylist(),
         }
 
 

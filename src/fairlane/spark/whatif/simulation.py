@@ -106,6 +106,8 @@ class Player:
                         self._finish(place, part, now_ms)
                     else:
                         place.free += 1
+                    if place.is_strict:
+                        place.kernel.finish((part,), now_ms)
             while gone and gone[0][0] <= now_ms:
                 self._back(heappop(gone)[1], now_ms)
             for place in places:
@@ -215,10 +217,11 @@ class Player:
             self._return(place, part, recording.delay_ms[at], now_ms)
 
     def _return(self, place: ReplayedQueue, part: ReplayedMessage, delay_ms: int, now_ms: int) -> None:
-        """Offer a message again, behind those that wait."""
+        """Offer a message again, behind those that wait, or with strict order at its place."""
         self._returned.append(part)
         part.begin(self._recording, part.at + 1)
-        part.joined = (self._come - 1) * STEP + 1 + len(self._returned) % (STEP - 1)
+        if not place.is_strict:
+            part.joined = (self._come - 1) * STEP + 1 + len(self._returned) % (STEP - 1)
         part.since_ms = now_ms
         part.reschedule(due_ms=now_ms + delay_ms if delay_ms else None, deadline_ms=part.deadline_ms)
         place.kernel.offer(part, now_ms)

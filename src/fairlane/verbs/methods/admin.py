@@ -286,7 +286,7 @@ class AdminVerbs(Verbs):
         return self.call(dead_letters.GetRedrive(id=redrive_id))
 
     def redrives(self) -> list[RedriveView]:
-        """Return all redrives since the broker was opened, the latest last."""
+        """Return the redrives that run and the last that have ended, the latest last."""
         answer = self.call(dead_letters.ListRedrives())
         return answer.redrives
 

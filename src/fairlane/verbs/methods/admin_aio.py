@@ -288,7 +288,7 @@ class AsyncAdminVerbs(AsyncVerbs):
         return await self.call(dead_letters.GetRedrive(id=redrive_id))
 
     async def redrives(self) -> list[RedriveView]:
-        """Return all redrives since the broker was opened, the latest last."""
+        """Return the redrives that run and the last that have ended, the latest last."""
         answer = await self.call(dead_letters.ListRedrives())
         return answer.redrives
 

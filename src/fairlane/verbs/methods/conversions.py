@@ -7,9 +7,19 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from fairlane.errors import FairlaneError, InvalidArgument
+from fairlane.errors import (
+    DeadlinePassed,
+    Dropped,
+    FairlaneError,
+    InvalidArgument,
+    MessageCancelled,
+    MessageDead,
+    WaitTimedOut,
+)
 from fairlane.model.message import Became, MessageTerms, NewMessage, Receipt
+from fairlane.model.payloads import NO_VALUE, NoValue, json_payload
 from fairlane.model.policy import QueuePolicy, policy_from
+from fairlane.model.status import ResultView
 from fairlane.verbs.config import BY_MESSAGE
 from fairlane.verbs.errors import error_of
 from fairlane.verbs.messages import EnqueueResult, Result
@@ -37,37 +47,49 @@ class Held(LeasedMessage, Protocol):
         """The queue it was leased from."""
 
 
-def receipt_of(leased: LeasedMessage, cost: int | None = None) -> Receipt:
+def receipt_of(leased: LeasedMessage, cost: int | None = None, result: bytes | None = None) -> Receipt:
     """Return the receipt of a leased message."""
-    return Receipt(leased.id, leased.token, cost)
+    return Receipt(leased.id, leased.token, cost, result)
 
 
-def receipts_of(leased: Sequence[LeasedMessage], costs: Sequence[int | None] | None = None) -> list[Receipt]:
-    """Return the receipt of each leased message, with its actual cost if costs are given.
+def receipts_of(
+    leased: Sequence[LeasedMessage],
+    costs: Sequence[int | None] | None = None,
+    results: Sequence[bytes | None] | None = None,
+) -> list[Receipt]:
+    """Return the receipt of each leased message, with its actual cost and its result if these are given.
 
     Raises:
-        InvalidArgument: these are not leased messages, or there are more or fewer costs than messages.
+        InvalidArgument: these are not leased messages, or there are more or fewer costs or results than messages.
     """
     if not isinstance(leased, (list, tuple)):
         raise InvalidArgument(f"Expected a list or tuple of leased messages, got {type(leased).__name__}.")
     try:
-        if costs is None:
+        if costs is None and results is None:
             return [Receipt(each.id, each.token) for each in leased]
-        if len(costs) != len(leased):
-            raise InvalidArgument(f"Got {len(costs)} costs for {len(leased)} messages; pass one for each.")
-        return [Receipt(each.id, each.token, cost) for each, cost in zip(leased, costs, strict=True)]
+        costs, results = _one_each("costs", costs, len(leased)), _one_each("results", results, len(leased))
+        rows = zip(leased, costs, results, strict=True)
+        return [Receipt(each.id, each.token, cost, result) for each, cost, result in rows]
     except AttributeError as error:
         raise InvalidArgument(f"Expected leased messages or receipts: {error}.") from error
 
 
-def held(message: Held, cost: int | None = None) -> tuple[str, Receipt]:
+def _one_each(name: str, values: Sequence[Any] | None, count: int) -> Sequence[Any]:
+    if values is None:
+        return [None] * count
+    if len(values) != count:
+        raise InvalidArgument(f"Got {len(values)} {name} for {count} messages; pass one for each.")
+    return values
+
+
+def held(message: Held, cost: int | None = None, result: bytes | None = None) -> tuple[str, Receipt]:
     """Return the queue and the receipt of a leased message.
 
     Raises:
         InvalidArgument: it is not a leased message.
     """
     try:
-        return message.queue, Receipt(message.id, message.token, cost)
+        return message.queue, Receipt(message.id, message.token, cost, result)
     except AttributeError as error:
         cause = f"Expected one leased message as lease() returns it, got {type(message).__name__}"
         raise InvalidArgument(f"{cause}; for several messages use the method that ends in _many.") from error
@@ -99,6 +121,27 @@ def _error(result: EnqueueResult | Result) -> FairlaneError:
     return error_of(result.error)
 
 
+def result_in(view: ResultView) -> bytes | None:
+    """Return the result of a message that is done.
+
+    Raises:
+        FairlaneError: it is not done, and why.
+    """
+    if view.status == "done":
+        return view.result
+    why = f": {view.reason}." if view.reason else "."
+    if view.status == "dead":
+        last = f" Last error: {view.errors[-1].error}" if view.errors else ""
+        raise MessageDead(f"Message {view.id} is dead{why}{last}")
+    if view.status in ("cancelled", "purged"):
+        raise MessageCancelled(f"Message {view.id} was {view.status}{why}")
+    if view.status == "expired":
+        raise DeadlinePassed(f"The deadline of message {view.id} has passed.")
+    if view.status == "dropped":
+        raise Dropped(f"Message {view.id} was dropped.")
+    raise WaitTimedOut(f"Message {view.id} is still {view.status}.")
+
+
 def only(results: Sequence[T | FairlaneError]) -> T:
     """Return the only result, or raise the only error."""
     result = results[0]
@@ -107,18 +150,22 @@ def only(results: Sequence[T | FairlaneError]) -> T:
     return result
 
 
-def message_of(message: NewMessage | bytes, terms: MessageTerms) -> NewMessage:
-    """Return a message, or make one from a payload and terms.
+def message_of(message: NewMessage | bytes | NoValue, json: object, terms: MessageTerms) -> NewMessage:
+    """Return a message, or make one from a payload, or a value for JSON, and terms.
 
     Raises:
-        InvalidArgument: terms were given for a complete message, or a term is unknown.
+        InvalidArgument: terms were given for a complete message, a term is unknown, or not exactly one of a message, a
+            payload and a value was given.
     """
+    if (message is NO_VALUE) == (json is NO_VALUE):
+        raise InvalidArgument("Pass a NewMessage, a payload, or json=VALUE: exactly one of them.")
     if isinstance(message, NewMessage):
         if terms:
             raise InvalidArgument("Pass a NewMessage, or a payload with terms, not both.")
         return message
+    payload = json_payload(json) if isinstance(message, NoValue) else message
     try:
-        return NewMessage(payload=message, **terms)
+        return NewMessage(payload=payload, **terms)
     except TypeError as error:
         raise InvalidArgument(f"Invalid term: {error}.") from error
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar, Unpack
 
 from fairlane.errors import FairlaneError
-from fairlane.model.message import Became, Delivery, MessageTerms, MessageView, NewMessage, Receipt
+from fairlane.model.message import Became, Delivery, FailureDetail, MessageTerms, MessageView, NewMessage, Receipt
+from fairlane.model.payloads import NO_VALUE, NoValue
 from fairlane.model.views import DeadLetterFilter, Explained
 from fairlane.verbs.leases import Ack, Extend, Forward, Lease, Nack, NackIntent, SetState
 from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Cancel, Enqueue, Explain, GetMessage, GetState, Peek
@@ -56,17 +57,25 @@ class MessageVerbs(Verbs, Generic[M]):
     # ------------------------------------------------------------------------------------------------------- messages
 
     def enqueue(
-        self, queue: str, message: NewMessage | bytes, *, wait_ms: int = ENQUEUE_WAIT_MS, **terms: Unpack[MessageTerms]
+        self,
+        queue: str,
+        message: NewMessage | bytes | NoValue = NO_VALUE,
+        *,
+        json: object = NO_VALUE,
+        wait_ms: int = ENQUEUE_WAIT_MS,
+        **terms: Unpack[MessageTerms],
     ) -> str:
         """Enqueue a message, or a payload with the fields of ``NewMessage`` as terms. Returns the message's id.
 
+        ``json`` is a value that is sent as JSON in place of a payload: plain values, dataclasses, Structs of msgspec,
+        or models of pydantic.
         ``wait_ms`` is how long it may wait for capacity where the queue's policy is to wait.
 
         Raises:
             QueueNotFound, InvalidArgument, PayloadTooLarge: it was not enqueued.
             QueueFull, KeyFull, GlobalFull: a limit was reached.
         """
-        return self._enqueue_one(queue, message_of(message, terms), wait_ms)
+        return self._enqueue_one(queue, message_of(message, json, terms), wait_ms)
 
     def enqueue_many(
         self, queue: str, messages: Sequence[NewMessage], *, wait_ms: int = ENQUEUE_WAIT_MS
@@ -120,20 +129,23 @@ class MessageVerbs(Verbs, Generic[M]):
         message: Held,
         *,
         cost: int | None = None,
+        result: bytes | None = None,
         forward: Mapping[str, Sequence[NewMessage]] | None = None,
     ) -> list[str]:
         """Acknowledge a leased message, with its actual cost if it is known. The broker deletes it with its state.
 
+        A result is kept for the message's ``result_ttl_ms``, and dropped if that is 0; see ``result``.
         With ``forward``, messages by queue are enqueued in the same commit: everything happens or nothing. They inherit
         the correlation id, fairness key and trace of the acknowledged message unless they have their own. Returns their
         ids, in order.
 
         Raises:
-            MessageNotFound, LeaseMismatch: it was not acknowledged, and nothing was enqueued.
+            MessageNotFound, LeaseMismatch, MessageCancelled, ResultTooLarge: it was not acknowledged, and nothing was
+                enqueued.
             QueueNotFound, InvalidArgument, PayloadTooLarge, QueueFull, KeyFull, GlobalFull: a message to forward was
                 refused; nothing was acknowledged or enqueued.
         """
-        queue, receipt = held(message, cost)
+        queue, receipt = held(message, cost, result)
         if not forward:
             self._ack_one(queue, receipt)
             return []
@@ -146,23 +158,36 @@ class MessageVerbs(Verbs, Generic[M]):
         return messages
 
     def ack_many(
-        self, queue: str, leased: Sequence[LeasedMessage], *, costs: Sequence[int | None] | None = None
+        self,
+        queue: str,
+        leased: Sequence[LeasedMessage],
+        *,
+        costs: Sequence[int | None] | None = None,
+        results: Sequence[bytes | None] | None = None,
     ) -> list[FairlaneError | None]:
-        """Acknowledge leased messages. Returns None or an error for each.
+        """Acknowledge leased messages, with their costs and results where these are given. Returns None or an error
+        for each.
 
         Raises:
             QueueNotFound, InvalidArgument: no message was acknowledged.
         """
-        answer = self.call(Ack(queue=queue, receipts=receipts_of(leased, costs)))
+        answer = self.call(Ack(queue=queue, receipts=receipts_of(leased, costs, results)))
         return errors_of(answer.results)
 
     def nack(
-        self, message: Held, *, error: str = "", intent: NackIntent = "failure", delay_ms: int | None = None
+        self,
+        message: Held,
+        *,
+        error: str = "",
+        intent: NackIntent = "failure",
+        delay_ms: int | None = None,
+        detail: FailureDetail | None = None,
     ) -> Became:
         """Return a leased message to its queue, because it failed or to defer it, or with ``dead`` to the dead letters.
 
         Returns what became of it: ``waiting``, ``delayed``, ``dead``, or ``expired`` if its deadline has passed.
 
+        The error is kept with the message, and so is a ``detail`` of where and how the attempt failed.
         A failed message waits for the hook's or the policy's backoff unless a delay is given, and becomes a dead letter
         after ``max_attempts`` failures. Deferring does not count as a failure. Either way the message goes to the end
         of its line.
@@ -171,7 +196,7 @@ class MessageVerbs(Verbs, Generic[M]):
             MessageNotFound, LeaseMismatch, InvalidArgument: it was not returned.
         """
         queue, receipt = held(message)
-        request = Nack(queue=queue, receipts=[receipt], intent=intent, error=error, delay_ms=delay_ms)
+        request = Nack(queue=queue, receipts=[receipt], intent=intent, error=error, delay_ms=delay_ms, detail=detail)
         answer = self.call(request)
         return only(fates_of(answer.results))
 
@@ -183,13 +208,15 @@ class MessageVerbs(Verbs, Generic[M]):
         error: str = "",
         intent: NackIntent = "failure",
         delay_ms: int | None = None,
+        detail: FailureDetail | None = None,
     ) -> list[Became | FairlaneError]:
         """Return leased messages to their queue; see ``nack``. Returns what became of each, or an error.
 
         Raises:
             QueueNotFound, InvalidArgument: no message was returned.
         """
-        request = Nack(queue=queue, receipts=receipts_of(leased), intent=intent, error=error, delay_ms=delay_ms)
+        receipts = receipts_of(leased)
+        request = Nack(queue=queue, receipts=receipts, intent=intent, error=error, delay_ms=delay_ms, detail=detail)
         answer = self.call(request)
         return fates_of(answer.results)
 
@@ -214,22 +241,28 @@ class MessageVerbs(Verbs, Generic[M]):
         answer = self.call(Extend(queue=queue, receipts=receipts_of(leased), visibility_ms=visibility_ms))
         return ends_of(answer.results)
 
-    def cancel(self, queue: str, message_id: str) -> None:
-        """Remove a message that is not leased.
+    def cancel(self, queue: str, message_id: str, *, reason: str = "", only_waiting: bool = False) -> None:
+        """Remove a message. If it is leased, its lease is revoked at once, unless it should be removed only while it
+        waits.
+
+        The consumer is told over its stream, and its later calls about the message raise ``MessageCancelled``.
 
         Raises:
-            QueueNotFound, MessageNotFound, NotPending: it was not removed.
+            QueueNotFound, MessageNotFound, MessageCancelled, NotPending: it was not removed.
         """
-        only(self.cancel_many(queue, [message_id]))
+        only(self.cancel_many(queue, [message_id], reason=reason, only_waiting=only_waiting))
 
-    def cancel_many(self, queue: str, message_ids: Sequence[str]) -> list[FairlaneError | None]:
-        """Remove messages that are not leased. Returns None or an error for each.
+    def cancel_many(
+        self, queue: str, message_ids: Sequence[str], *, reason: str = "", only_waiting: bool = False
+    ) -> list[FairlaneError | None]:
+        """Remove messages; see ``cancel``. Returns None or an error for each.
 
         Raises:
             QueueNotFound, InvalidArgument: no message was removed.
         """
         ids = message_ids if isinstance(message_ids, str) else list(message_ids)
-        answer = self.call(Cancel(queue=queue, ids=ids))  # type: ignore[arg-type]  # the broker refuses a text
+        request = Cancel(queue=queue, ids=ids, reason=reason, only_waiting=only_waiting)  # type: ignore[arg-type]  # the broker refuses a text
+        answer = self.call(request)
         return errors_of(answer.results)
 
     def get(self, queue: str, message_id: str, *, with_body: bool = True) -> MessageView:

@@ -18,13 +18,12 @@ single torn or damaged block takes both.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import zlib
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fairlane.adapters.folder.file_system import FileSystem, SystemFiles, read_all
 from fairlane.errors import StoreDamaged, StoreFailed
 
 FILE_NAME = "HIGH-WATER"
@@ -50,20 +49,18 @@ class HighWater:
     reserved: int = 1
     boot: str = ""
 
-    def required(self) -> int:
-        """Return the sequence that the store must reach now."""
-        return self.answered if self.is_same_boot() else self.synced
+    def required(self, boot: str | None = None) -> int:
+        """Return the sequence that the store must reach now, in a run of the machine; this one unless given."""
+        return self.answered if self.is_same_boot(boot) else self.synced
 
-    def is_same_boot(self) -> bool:
+    def is_same_boot(self, boot: str | None = None) -> bool:
         """Return whether the machine has been running since the mark was written."""
-        return bool(self.boot) and self.boot == boot_id()
+        return bool(self.boot) and self.boot == (boot if boot is not None else boot_id())
 
 
 def boot_id() -> str:
     """Return what identifies this run of the machine; empty where the operating system does not say."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return ""
+    return SystemFiles().boot_id()
 
 
 def _encoded(mark: HighWater) -> bytes:
@@ -81,16 +78,16 @@ def _decoded(data: bytes) -> HighWater | None:
     return HighWater(**numbers, boot=fields["boot"])
 
 
-def read_high_water(folder: Path) -> HighWater | None:
+def read_high_water(folder: Path, files: FileSystem | None = None) -> HighWater | None:
     """Return the mark of a store; None if neither copy can be read.
 
     If the copies differ, the process died between them, and the greater numbers hold: a reservation in one copy only
     was never used, but skipping it costs nothing.
     """
-    try:
-        data = (folder / FILE_NAME).read_bytes()
-    except FileNotFoundError:
+    files = files if files is not None else SystemFiles()
+    if FILE_NAME not in files.names(folder):
         return None
+    data = read_all(files, folder / FILE_NAME)
     copies = [_decoded(data[at : at + _COPY_BYTES]) for at in _COPIES_AT]
     found = [mark for mark in copies if mark is not None]
     if not found:
@@ -99,16 +96,21 @@ def read_high_water(folder: Path) -> HighWater | None:
     return replace(latest, reserved=max(mark.reserved for mark in found))
 
 
-def write_high_water(folder: Path, mark: HighWater) -> None:
+def write_high_water(folder: Path, mark: HighWater, files: FileSystem | None = None) -> None:
     """Write both copies of the mark, each synced before the other is touched."""
+    files = files if files is not None else SystemFiles()
     data = _encoded(mark)
-    handle = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    path = folder / FILE_NAME
+    is_new = FILE_NAME not in files.names(folder)
+    handle = files.create(path) if is_new else files.open(path)
     try:
         for at in _COPIES_AT:
-            os.pwrite(handle, data, at)
-            os.fsync(handle)
+            files.write(handle, [data], at)
+            files.sync(handle)
     finally:
-        os.close(handle)
+        files.close(handle)
+    if is_new:  # before the mark says that the store was made
+        files.sync_folder(folder)
 
 
 class HighWaterKeeper:
@@ -122,10 +124,11 @@ class HighWaterKeeper:
         reserved: sequences before it may be issued without asking.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: FileSystem | None = None) -> None:
         self.answered = self.synced = 1
         self.reserved = 0
         self._folder = folder
+        self._files = files if files is not None else SystemFiles()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._mark = HighWater()
@@ -151,7 +154,7 @@ class HighWaterKeeper:
             # This process knows what it has issued. Of an earlier one that was not closed it knows the reservation.
             self._issued = found.reserved if self._issued is None else max(self._issued, self.answered)
             self.answered = self.synced = end
-            self._mark = HighWater(answered=end, synced=end, reserved=found.reserved, boot=boot_id())
+            self._mark = HighWater(answered=end, synced=end, reserved=found.reserved, boot=self._files.boot_id())
             self._advance(max(end, self._issued))
             self._stopped = threading.Event()
         threading.Thread(target=self._follow, args=(self._stopped,), name="fairlane-high-water", daemon=True).start()
@@ -178,16 +181,23 @@ class HighWaterKeeper:
         with self._lock:
             self._stopped.set()
 
+    def note(self) -> None:
+        """Write what was answered, unless the store was closed or nothing was.
+
+        Raises:
+            StoreFailed: the mark cannot be written.
+        """
+        with self._lock:
+            if not self._stopped.is_set() and self._mark.answered != self.answered:
+                self._advance(self.answered)
+
     def _follow(self, stopped: threading.Event) -> None:
         """Write once a second what was answered, until the store is closed."""
         while not stopped.wait(INTERVAL_S):
-            with self._lock:
-                if stopped.is_set() or self._mark.answered == self.answered:
-                    continue
-                try:
-                    self._advance(self.answered)
-                except StoreFailed as error:
-                    _log.warning("%s", error)
+            try:
+                self.note()
+            except StoreFailed as error:
+                _log.warning("%s", error)
 
     def _advance(self, end: int) -> None:
         answered, synced = self.answered, min(self.synced, self.answered)
@@ -200,6 +210,6 @@ class HighWaterKeeper:
 
     def _write(self, mark: HighWater) -> None:
         try:
-            write_high_water(self._folder, mark)
+            write_high_water(self._folder, mark, self._files)
         except OSError as error:
             raise StoreFailed(f"Cannot write {self._folder / FILE_NAME}: {error}.") from error

@@ -1,10 +1,12 @@
-"""CRC-32C, the checksum of RocksDB's files: from google-crc32c, which uses the processor's instruction for it.
+"""CRC-32C, the checksum of the log and of RocksDB: from google-crc32c, which uses the instruction of the processor.
 
-Where that package is missing, a table does the same a thousand times slower: fine for the logs of a few megabytes that
-most stores have, not for a hundred.
+Where that package has no binary, a table does the same a thousand times slower.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
 
 __all__ = ["crc32c", "crc32c_by_table"]
 _POLYNOMIAL = 0x82F63B78
@@ -31,7 +33,6 @@ def crc32c_by_table(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-try:
+crc32c: Callable[[bytes], int] = crc32c_by_table
+with suppress(ImportError):
     from google_crc32c import value as crc32c
-except ImportError:
-    crc32c = crc32c_by_table

@@ -1,0 +1,248 @@
+"""Large payloads on every store: ``python -m benchmarks.payloads [--quick] [--check] [--size MB] [--store NAME ...]``.
+
+For each store a server is started, and a payload of 1 GB goes in and out over HTTP (curl), the stream (the Python
+client) and the command line. Meanwhile another tenant enqueues, leases and acknowledges small messages. The table has
+how much the server's memory grew, exactly as the kernel counts it, and what the other tenant waited, next to what it
+waited in the same run before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Final
+
+from benchmarks.report import Options, Report
+from fairlane.client import Client
+from tests.kit.servers.azurite import AzuriteServer
+from tests.kit.servers.stores import PostgresServer, S3Server
+from tests.system.server_process import ServerProcess, running
+
+MIB: Final = 1024 * 1024
+GROWTH_MIB_MAX: Final = 64.0
+STORES: Final = ("memory", "log", "rocksdb", "postgresql", "s3", "azure")
+_IDLE_S: Final = 8.0
+_PAUSE_S: Final = 0.01
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="64 MB on the log")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
+    parser.add_argument("--size", type=int, default=1_000, help="megabytes of the payload")
+    parser.add_argument("--store", action="append", choices=STORES, help="only this store; repeatable")
+    given = parser.parse_args()
+    report = Report(Options(quick=given.quick, check=given.check))
+    stores = given.store or (["log"] if given.quick else list(STORES))
+    with tempfile.TemporaryDirectory() as folder:
+        payload = Path(folder, "payload")
+        size = (64 if given.quick else given.size) * 1_000_000
+        digest = write_payload(payload, size)
+        for name in stores:
+            measure(report, name, Path(folder), payload, digest)
+    report.finish()
+
+
+def write_payload(path: Path, size: int) -> str:
+    """Write a payload that does not compress, and return its digest."""
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        while size:
+            part = os.urandom(min(size, MIB))
+            digest.update(part)
+            file.write(part)
+            size -= len(part)
+    return digest.hexdigest()
+
+
+@contextmanager
+def served(name: str, folder: Path) -> Iterator[ServerProcess]:
+    """Run a server on a store."""
+    data = folder / f"data-{name}"
+    if name in ("memory", "log", "rocksdb"):
+        flags = ["--store", f"{name}:{folder / name}"] if name != "memory" else []
+        with running(ServerProcess(Path(":memory:") if name == "memory" else data, *flags)) as server:
+            yield server
+    elif name == "postgresql":
+        postgres = PostgresServer(settings=["max_wal_size=2GB"])
+        with postgres, running(ServerProcess(data, "--store", postgres.url)) as server:
+            yield server
+    elif name == "s3":
+        with S3Server() as s3:
+            s3.make_bucket("payloads")
+            with running(ServerProcess(data, "--store", s3.url("payloads", "store"))) as server:
+                yield server
+    else:
+        with AzuriteServer() as azure:
+            azure.make_container("payloads")
+            os.environ.update(azure.credentials)
+            with running(ServerProcess(data, "--store", azure.url("payloads", "store"))) as server:
+                yield server
+
+
+# ------------------------------------------------------------------------------------------------------------ transfers
+
+
+def over_http(server: ServerProcess, payload: Path) -> Callable[[], str]:
+    """Send the payload in chunks, and return what reads it again and returns its digest."""
+    address, raw = f"http://{server.address}/v1/queue", "content-type: application/octet-stream"
+    with payload.open("rb") as file:
+        curl = ["curl", "-sf", "-T", "-", "-X", "POST", "-H", raw, f"{address}/enqueue?queue=large"]
+        subprocess.run(curl, stdin=file, check=True, stdout=subprocess.DEVNULL)
+
+    def out() -> str:
+        accept = ["-H", "accept: application/octet-stream", "-H", "content-type: application/json"]
+        body = ["-d", '{"queue": "large", "visibility_ms": 3600000}']
+        return digest_of(["curl", "-sf", *accept, *body, f"{address}/lease"])
+
+    return out
+
+
+def over_stream(server: ServerProcess, payload: Path) -> Callable[[], str]:
+    """Send and read the payload with the Python client, in a process of its own."""
+    client = "import sys, hashlib; from fairlane.client import Client; c = Client(sys.argv[1]); c.connect()"
+    address = f"ws://{server.address}"
+    subprocess.run(
+        [sys.executable, "-c", f"{client}; c.enqueue_stream('large', sys.argv[2])", address, str(payload)], check=True
+    )
+    read = "m, = c.lease('large', visibility_ms=3600000); r = m.reader(); d = hashlib.file_digest(r, 'sha256')"
+    command = [sys.executable, "-c", f"{client}; {read}; print(d.hexdigest())", address]
+
+    def out() -> str:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    return out
+
+
+def over_cli(server: ServerProcess, payload: Path) -> Callable[[], str]:
+    """Send the payload from standard input, and read it on standard output."""
+    command = [sys.executable, "-m", "fairlane", "--server", f"http://{server.address}"]
+    with payload.open("rb") as file:
+        subprocess.run([*command, "enqueue", "large"], stdin=file, check=True, stdout=subprocess.DEVNULL)
+    size = payload.stat().st_size
+    return lambda: digest_of([*command, "consume", "large", "--count", "1", "--no-ack"], size=size)
+
+
+def digest_of(command: list[str], size: int | None = None) -> str:
+    """Return the digest of what a command prints, of ``size`` bytes if given."""
+    digest = hashlib.sha256()
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        left = size
+        while part := process.stdout.read(MIB):
+            digest.update(part if left is None else part[:left])
+            left = None if left is None else max(0, left - len(part))
+    return digest.hexdigest()
+
+
+# ------------------------------------------------------------------------------------------------------------ measuring
+
+
+def bystand(address: str, pipe: Connection) -> None:
+    """Enqueue, lease and acknowledge small messages of another tenant, and send the seconds of each round."""
+    with Client(f"ws://{address}") as client:
+        client.ensure_queue("small")
+        rounds: list[float] = []
+        while True:
+            begun = time.perf_counter()
+            client.enqueue("small", b"x" * 100)
+            (message,) = client.lease("small", wait_ms=60_000)
+            message.ack()
+            rounds.append(time.perf_counter() - begun)
+            if pipe.poll(_PAUSE_S):
+                pipe.recv()
+                pipe.send(rounds)
+                rounds = []
+
+
+class Bystander:
+    """Another tenant, in a process of its own."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=bystand, args=(server.address, theirs), daemon=True)
+        self._process.start()
+
+    def rounds(self) -> list[float]:
+        """Return how long the rounds since the last call took, in milliseconds, shortest first."""
+        self._pipe.send(None)
+        return sorted(1_000 * seconds for seconds in self._pipe.recv())
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.join()
+
+
+def peak_mib(server: ServerProcess, *, reset: bool = False) -> float:
+    """Return the most memory that the server has had since the last reset."""
+    assert server.process is not None
+    folder = Path(f"/proc/{server.process.pid}")
+    if reset:
+        (folder / "clear_refs").write_text("5")
+    line = next(line for line in (folder / "status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+def at(rounds: list[float], share: float) -> float:
+    """Return a percentile."""
+    return rounds[min(len(rounds) - 1, int(share * len(rounds)))] if rounds else 0.0
+
+
+def measure(report: Report, name: str, folder: Path, payload: Path, digest: str) -> None:
+    """Measure one store."""
+    megabytes = payload.stat().st_size / 1e6
+    report.heading(f"{megabytes:.0f} MB on {name}", repeats=1)
+    rows = []
+    with served(name, folder) as server, Client(f"ws://{server.address}") as client:
+        client.create_queue("large")
+        bystander = Bystander(server)
+        bystander.rounds()
+        for interface, send in (("HTTP", over_http), ("stream", over_stream), ("CLI", over_cli)):
+            threading.Event().wait(_IDLE_S)
+            before, calm = peak_mib(server, reset=True), bystander.rounds()
+            begun = time.perf_counter()
+            read = send(server, payload)
+            sent_s, growth_in, busy_in = time.perf_counter() - begun, peak_mib(server) - before, bystander.rounds()
+            begun = time.perf_counter()
+            found = read()
+            read_s, growth, busy_out = time.perf_counter() - begun, peak_mib(server) - before, bystander.rounds()
+            if found != digest:
+                report.missed.append(f"{name}, {interface}: every byte arrives")
+            client.purge("large", with_leased=True)
+            if name == "memory":  # the payload itself is there, once
+                growth, growth_in = growth - megabytes * 1e6 / MIB, growth_in - megabytes * 1e6 / MIB
+            rows.append(
+                [
+                    interface,
+                    f"{megabytes / sent_s:.0f}",
+                    f"{megabytes / read_s:.0f}",
+                    f"{growth_in:.0f}",
+                    f"{growth:.0f}",
+                ]
+                + [f"{at(rounds, p):.1f}" for p in (0.5, 0.99) for rounds in (calm, busy_in, busy_out)]
+            )
+            if name != "memory" or interface == "HTTP":
+                report.goal(f"{name}, {interface}: memory", measured=growth, most=GROWTH_MIB_MAX, unit=" MiB")
+        bystander.stop()
+    report.table(
+        ["interface", "MB/s in", "MB/s out", "MiB in", "MiB in+out"]
+        + [f"p{p} {when}, ms" for p in (50, 99) for when in ("before", "in", "out")],
+        rows,
+    )
+
+
+if __name__ == "__main__":
+    main()

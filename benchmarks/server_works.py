@@ -1,0 +1,201 @@
+"""The workloads of the server benchmark. Each enqueues to a queue of its own and runs inside a ``Meter``."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count as counter
+
+from benchmarks.meter import Measured, Meter
+from fairlane.client import AsyncClient, Client, NewMessage
+from fairlane.worker import Worker
+
+BATCH = 100
+PAYLOAD = random.Random(1).randbytes(1024)
+KEYS = [f"tenant-{number}" for number in range(10)]
+MESSAGES = [NewMessage(payload=PAYLOAD, fairness_key=KEYS[at % 10]) for at in range(BATCH)]
+_FLOOD_S = 2.0
+_numbers = counter()
+
+AsyncWork = Callable[[AsyncClient, str, Meter, int], Awaitable[None]]
+Work = Callable[[str, Meter, int], Measured]
+
+
+@asynccontextmanager
+async def fresh_queue(address: str) -> AsyncIterator[tuple[AsyncClient, str]]:
+    """Yield a client and a queue that exists only inside the block."""
+    queue = f"work-{next(_numbers)}"
+    async with AsyncClient(address) as client:
+        await client.create_queue(queue)
+        yield client, queue
+        await client.delete_queue(queue)
+
+
+def asynchronous(work: AsyncWork) -> Work:
+    """Return a work for the asyncio client as a plain function."""
+
+    def run(address: str, meter: Meter, count: int) -> Measured:
+        async def once() -> None:
+            async with fresh_queue(address) as (client, queue):
+                await work(client, queue, meter, count)
+
+        asyncio.run(once())
+        return meter.measured(count)
+
+    return run
+
+
+# ------------------------------------------------------------------------------------------------------------- batches
+
+
+async def enqueue_batches(client: AsyncClient, queue: str, meter: Meter, count: int) -> None:
+    with meter:
+        await asyncio.gather(*(_produce(client, queue, count // 8) for _ in range(8)))
+
+
+async def _produce(client: AsyncClient, queue: str, count: int) -> None:
+    for _ in range(0, count, BATCH):
+        results = await client.enqueue_many(queue, MESSAGES)
+        assert all(type(result) is str for result in results)
+
+
+async def _drain(client: AsyncClient, queue: str, left: list[int]) -> None:
+    while left[0] > 0:
+        left[0] -= BATCH
+        messages = await client.lease(queue, BATCH, wait_ms=5_000)
+        left[0] += BATCH - len(messages)
+        results = await client.ack_many(queue, messages)
+        assert results.count(None) == len(messages)
+
+
+async def lease_and_ack_batches(client: AsyncClient, queue: str, meter: Meter, count: int) -> None:
+    await enqueue_batches(client, queue, meter, count)
+    with meter:
+        await asyncio.gather(*(_drain(client, queue, left) for left in [[count]] for _ in range(8)))
+
+
+async def both_at_once(client: AsyncClient, queue: str, meter: Meter, count: int) -> None:
+    with meter:
+        producers = [_produce(client, queue, count // 4) for _ in range(4)]
+        await asyncio.gather(*producers, *(_drain(client, queue, left) for left in [[count]] for _ in range(4)))
+
+
+# -------------------------------------------------------------------------------------------------------- one by one
+
+
+async def one_at_a_time(client: AsyncClient, queue: str, meter: Meter, count: int, *, in_flight: int = 1) -> None:
+    async def send() -> None:
+        for _ in range(count // in_flight):
+            await client.enqueue(queue, MESSAGES[0])
+
+    with meter:
+        await asyncio.gather(*(send() for _ in range(in_flight)))
+
+
+thirty_two_in_flight: AsyncWork = partial(one_at_a_time, in_flight=32)
+
+
+def one_at_a_time_blocking(address: str, meter: Meter, count: int) -> Measured:
+    queue = f"work-{next(_numbers)}"
+    with Client(address) as client:
+        client.create_queue(queue)
+        with meter:
+            for _ in range(count):
+                client.enqueue(queue, MESSAGES[0])
+        client.delete_queue(queue)
+    return meter.measured(count)
+
+
+async def consume_one_by_one(client: AsyncClient, queue: str, meter: Meter, count: int) -> None:
+    await enqueue_batches(client, queue, meter, count)
+    done = 0
+    with meter:
+        async with client.consume(queue, credit=1_000) as stream:
+            async for message in stream:
+                client.ack_soon(message)
+                done += 1
+                if done == count:
+                    break
+        assert not await client.flush()
+
+
+async def work_with_handlers(client: AsyncClient, queue: str, meter: Meter, count: int) -> None:
+    await enqueue_batches(client, queue, meter, count)
+    worker = Worker(client)
+    done = 0
+
+    @worker.handler(queue, concurrency=256, credit=1_000)
+    async def handle(_message: object) -> None:
+        nonlocal done
+        done += 1
+        if done == count:
+            worker.stop()
+
+    with meter:
+        await worker.run(client)
+
+
+# ------------------------------------------------------------------------------------------------------- more processes
+
+_WORKER = """
+import sys
+from fairlane.worker import Worker
+worker, left = Worker(sys.argv[1]), int(sys.argv[3])
+
+@worker.handler(sys.argv[2])
+async def handle(_message):
+    global left
+    left -= 1
+    if not left:
+        print("done", flush=True)
+
+@worker.on_start
+def say_ready():
+    print("ready", flush=True)
+
+worker.run_forever()
+"""
+
+
+def task_loop(address: str, meter: Meter, count: int) -> Measured:
+    """Call the blocking client's ``enqueue`` in a loop, while a worker process runs handlers that do nothing."""
+    queue = f"work-{next(_numbers)}"
+    with Client(address) as client:
+        client.create_queue(queue)
+        with subprocess.Popen(
+            [sys.executable, "-c", _WORKER, address, queue, str(count)], stdout=subprocess.PIPE
+        ) as worker:
+            assert worker.stdout is not None
+            worker.stdout.readline()
+            meter.clients = (worker.pid,)
+            with meter:
+                for _ in range(count):
+                    client.enqueue(queue, MESSAGES[0])
+                worker.stdout.readline()
+            meter.clients = ()
+            worker.terminate()
+        client.delete_queue(queue)
+    return meter.measured(count)
+
+
+def flooded_consumer(address: str, meter: Meter) -> tuple[Measured, float]:
+    """Return what a producer process achieves, and which part of it a consumer process does that asks one by one."""
+    queue = f"work-{next(_numbers)}"
+    with Client(address) as client:
+        client.create_queue(queue)
+        with meter:
+            counts = _counts([[role, address, queue, str(_FLOOD_S)] for role in ("produce", "consume")])
+        client.delete_queue(queue)
+    return meter.measured(counts[0]), counts[1] / counts[0]
+
+
+def _counts(roles: Sequence[Sequence[str]]) -> list[int]:
+    """Start a process for each role, and return the number that each of them prints."""
+    command = [sys.executable, "-m", "benchmarks.server_flood"]
+    children = [subprocess.Popen([*command, *role], stdout=subprocess.PIPE, text=True) for role in roles]
+    return [int(child.communicate()[0]) for child in children]

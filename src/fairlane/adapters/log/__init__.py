@@ -1,0 +1,1 @@
+"""A store in a segmented log on the local disk."""

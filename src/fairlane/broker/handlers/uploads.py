@@ -1,0 +1,51 @@
+"""Requests about large payloads: what is checked before they are decided, and how those that look are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from fairlane.broker.handlers.checks import require
+from fairlane.broker.views import queues as views
+from fairlane.core.checks import key_fault, whole_fault
+from fairlane.core.decide.uploads import view_of
+from fairlane.errors import LeaseMismatch
+from fairlane.verbs.uploads import BeginUpload, ListUploads, PayloadRange, ReadPayload, UploadList
+
+if TYPE_CHECKING:
+    from fairlane.broker.engine.engine import Engine
+
+_MOST: Final = 1 << 53
+
+
+def _uploads(engine: Engine, request: ListUploads) -> UploadList:
+    queue = views.known(engine.ledger, request.queue)
+    return UploadList(uploads=[view_of(queue, upload) for upload in queue.uploads.values()])
+
+
+def _read_payload(engine: Engine, request: ReadPayload) -> PayloadRange:
+    message = views.known_message(engine.ledger, request.queue, request.id)
+    if request.token is not None and request.token != message.token:
+        raise LeaseMismatch(f"Message {request.id} is not leased under token {request.token}.")
+    most = engine.settings.answer_bytes_max
+    count = most if request.count is None else min(request.count, most)
+    return PayloadRange(data=engine.bodies.part(message, request.offset, count), size=message.size)
+
+
+READS: Final[Mapping[type, Callable[..., Any]]] = {ListUploads: _uploads, ReadPayload: _read_payload}
+
+
+def _check_begin(request: BeginUpload) -> None:
+    if request.fairness_key is not None:
+        require(key_fault(request.fairness_key))
+    if request.size is not None:
+        require(whole_fault("size", request.size, least=0, most=_MOST))
+
+
+def _check_read(request: ReadPayload) -> None:
+    require(whole_fault("offset", request.offset, least=0, most=_MOST))
+    if request.count is not None:
+        require(whole_fault("count", request.count, least=1, most=_MOST))
+
+
+CHECKS: Final[Mapping[type, Callable[[Any], None]]] = {BeginUpload: _check_begin, ReadPayload: _check_read}

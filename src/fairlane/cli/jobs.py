@@ -1,0 +1,103 @@
+"""The command ``message``: where a message is in its life, what came of it, and how to end it."""
+
+from __future__ import annotations
+
+import click
+
+from fairlane.cli.broker_commands import Printed, broker_command
+from fairlane.cli.errors import NOTHING, Quit
+from fairlane.cli.formatting import instant, printable, size
+from fairlane.cli.output import Table, raw_output
+from fairlane.cli.parameters import QUEUE, WAIT_TIME
+from fairlane.cli.session import Broker, Session, pass_session
+from fairlane.errors import WaitTimedOut
+from fairlane.model.message import key_text
+from fairlane.model.status import StatusView
+
+MESSAGE = click.argument("message_id", metavar="ID")
+QUEUE_OPTION = click.option("--queue", metavar="QUEUE", help="The queue of the message; a cluster finds it sooner.")
+
+
+@click.group(name="message")
+def message_command() -> None:
+    """Show what becomes of one message, get its result, or cancel it."""
+
+
+@broker_command(
+    MESSAGE,
+    QUEUE_OPTION,
+    click.option("--wait", "wait_ms", type=WAIT_TIME, default="0s", help="How long to wait for its end."),
+    name="show",
+    group=message_command,
+)
+def show(broker: Broker, message_id: str, *, queue: str | None, wait_ms: int) -> Printed:
+    """Show the status of a message: where it waits, who works on it, or how it ended."""
+    view = broker.status(message_id, queue=queue, wait_ms=wait_ms)
+    return view, of_status(view)
+
+
+@message_command.command(name="result")
+@MESSAGE
+@QUEUE_OPTION
+@click.option("--wait", "wait_ms", type=WAIT_TIME, default="0s", help="How long to wait for its end.")
+@pass_session
+def result(session: Session, message_id: str, queue: str | None, wait_ms: int) -> None:
+    """Print the result of a message as it is. Exits with 4 if the message has not ended in time."""
+    with session.broker() as broker:
+        try:
+            found = broker.result(message_id, queue=queue, wait_ms=wait_ms)
+        except WaitTimedOut as error:
+            click.echo(printable(str(error)), err=True)
+            raise Quit(NOTHING) from None
+    if found is not None:
+        raw_output().write(found)
+
+
+@broker_command(
+    QUEUE,
+    MESSAGE,
+    click.option("--reason", default="", help="Why, for its consumer and for operators."),
+    click.option("--only-waiting", is_flag=True, help="Leave it alone if a consumer has it."),
+    name="cancel",
+    group=message_command,
+    asks="Cancel message {message_id} of queue {queue}?",
+)
+def cancel(broker: Broker, queue: str, message_id: str, *, reason: str, only_waiting: bool) -> Printed:
+    """Cancel a message. If a consumer has it, its lease is revoked, and the consumer is told."""
+    broker.cancel(queue, message_id, reason=reason, only_waiting=only_waiting)
+    return {"id": message_id, "status": "cancelled"}, f"Cancelled message {message_id}."
+
+
+def of_status(view: StatusView) -> list[Table]:
+    """Return the tables of a status: facts, and failed and lost attempts."""
+    facts = [
+        ["id", view.id],
+        ["queue", view.queue],
+        ["status", view.status],
+        ["key", key_text(view.fairness_key)],
+        ["enqueued", instant(view.enqueued_ms)],
+        ["attempts", f"{view.attempts}, {view.failures} failed"],
+    ]
+    optional = (
+        ("why", view.words or view.reason),
+        ("starts", None if view.starts_ms is None else f"about {instant(view.starts_ms)}"),
+        ("worker", view.owner),
+        ("since", None if view.since_ms is None else instant(view.since_ms)),
+        ("lease ends", None if view.expires_ms is None else instant(view.expires_ms)),
+        ("progress", _progress(view)),
+        ("finished", None if view.finished_ms is None else instant(view.finished_ms)),
+        ("result", None if view.result_bytes is None else size(view.result_bytes)),
+        ("kept until", None if view.kept_until_ms is None else instant(view.kept_until_ms)),
+    )
+    found = [Table([], facts + [[name, value] for name, value in optional if value])]
+    if view.errors:
+        rows = [[str(failed.attempt), instant(failed.at_ms), failed.reason, failed.error] for failed in view.errors]
+        found.append(Table(["attempt", "at", "reason", "error"], rows, title="Failed and lost attempts"))
+    return found
+
+
+def _progress(view: StatusView) -> str | None:
+    if view.progress is None:
+        return None
+    done = "" if view.progress.fraction is None else f"{view.progress.fraction:.0%} "
+    return f"{done}{view.progress.note}".strip() or None

@@ -1,0 +1,88 @@
+"""Who is noisy: the one definition, for the dashboard, the live feed and the report.
+
+A key is *noisy* if it wants far more than its share while others make do with theirs. To accuse a paying tenant falsely
+costs more trust than to miss a small one, so all of this must hold over the window:
+
+- it wanted at least ``TIMES`` its share. What a key *wanted* is what it was served, what it has waiting, and what
+  limits refused. Its share is what it was entitled to, or its part by weight if that is more: a key that wants less
+  than its part is never noisy, however little it got;
+- what it wanted beyond its share is at least ``OF_CAPACITY`` of all that was served, so that it matters;
+- it wanted at least ``TIMES`` what is usual among the others, by weight: the lower quartile of them. If all want too
+  much, there are too few consumers, and no key is to blame.
+
+A key is a *victim* if it was served less than it was entitled to while another was served more than that. A fair
+scheduler makes victims only within its bound, which is what ``BOUND`` leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+K = TypeVar("K")
+
+TIMES: Final = 2.0
+OF_CAPACITY: Final = 0.1
+BOUND: Final = 0.1
+"""The part of its entitled share by which a victim falls short at least, and by which another must exceed its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyLoad:
+    """What one key wanted and got in a window, as cost.
+
+    Attributes:
+        wanted: what it was served, what it has waiting, and what limits refused.
+        served: what it was served.
+        entitled: what it was entitled to, by weight among the keys that had work, and at most what it could use.
+        part: its part of all that was served, by weight among all keys, whatever they wanted.
+    """
+
+    wanted: float
+    served: float
+    entitled: float
+    part: float
+
+    @property
+    def share(self) -> float:
+        """The most that it may take without being noisy."""
+        return max(self.entitled, self.part)
+
+
+def noisy_keys(loads: Mapping[K, KeyLoad]) -> list[K]:
+    """Return the noisy keys, the one with the most beyond its share first."""
+    capacity = sum(load.served for load in loads.values())
+    if capacity <= 0 or len(loads) < 2:  # noqa: PLR2004 - a single key has no others
+        return []
+    usual = sorted((_relative(load), at) for at, load in enumerate(loads.values()))
+    found = [
+        (load.wanted - load.share, key)
+        for at, (key, load) in enumerate(loads.items())
+        if load.wanted >= TIMES * load.share
+        and load.wanted - load.share >= OF_CAPACITY * capacity
+        and _relative(load) >= TIMES * _lower_quartile(usual, without=at)
+    ]
+    return [key for _, key in sorted(found, key=lambda pair: -pair[0])]
+
+
+def victims(loads: Mapping[K, KeyLoad]) -> list[K]:
+    """Return the keys that got less than they were entitled to while another got more, the largest lack first."""
+    least = OF_CAPACITY * sum(load.served for load in loads.values())
+    if not any(load.served - load.entitled > max(BOUND * load.entitled, least) for load in loads.values()):
+        return []
+    lacks = [(load.entitled - load.served, key) for key, load in loads.items()]
+    found = [(lack, key) for lack, key in lacks if lack > max(BOUND * loads[key].entitled, least)]
+    return [key for _, key in sorted(found, key=lambda pair: -pair[0])]
+
+
+def _relative(load: KeyLoad) -> float:
+    """Return what a key wanted in proportion to its weight."""
+    return load.wanted / load.part if load.part > 0 else 0.0
+
+
+def _lower_quartile(usual: list[tuple[float, int]], *, without: int) -> float:
+    """Return the lower quartile of sorted values, with the place each has among the keys, without one of them."""
+    at = (len(usual) - 2) // 4
+    position = next(place for place, (_, own) in enumerate(usual) if own == without)
+    return usual[at if at < position else at + 1][0]

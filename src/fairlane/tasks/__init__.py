@@ -1,0 +1,8 @@
+"""Typed tasks: annotated functions that programs send as jobs, and workers run."""
+
+from fairlane.tasks.app import App, TaskTerms
+from fairlane.tasks.handle import JobHandle, ThreadJobHandle
+from fairlane.tasks.options import SendOptions
+from fairlane.tasks.task import TypedTask
+
+__all__ = ["App", "JobHandle", "SendOptions", "TaskTerms", "ThreadJobHandle", "TypedTask"]

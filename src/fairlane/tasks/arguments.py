@@ -1,0 +1,154 @@
+"""The parameters of a task as one type, which encodes the arguments of a call and checks them on both sides.
+
+The payload is a JSON object of the arguments by name. An argument that the caller leaves out is not in it, so the
+default of the function that runs counts, not that of the program that sends.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias, get_type_hints
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from fairlane.client.message_fields import MessageFields
+from fairlane.errors import InvalidArgument
+from fairlane.model.payloads import from_plain, to_plain
+
+Encoding = Literal["json", "msgpack"]
+EncodedArguments: TypeAlias = msgspec.Struct
+"""The arguments of one call: a field for each parameter."""
+_PATH: Final = re.compile(r"^(.*) - at `\$\.?(.*)`$", re.DOTALL)
+_NAMED: Final = re.compile(r"^Object (missing required|contains unknown) field `(.*)`$")
+_CODECS: Final[dict[Encoding, Any]] = {"json": msgspec.json, "msgpack": msgspec.msgpack}
+_REFUSED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+
+
+class ArgumentsInvalid(InvalidArgument):
+    """The arguments of a task do not fit its parameters."""
+
+
+class TaskArguments:
+    """Encodes and decodes the arguments of one function.
+
+    Attributes:
+        takes_message: whether the function gets the message as its first argument.
+        parameters: the other parameters, by name.
+        answer: the annotated type of what the function returns.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], encoding: Encoding) -> None:
+        self._name = name
+        signature = inspect.signature(function)
+        try:
+            hints = get_type_hints(function, include_extras=True)
+        except NameError as error:
+            cause = f"Task {name!r} has an annotation that cannot be resolved: {error}"
+            raise InvalidArgument(f"{cause}. Define the type at module level, above the task.") from error
+        parameters = dict(signature.parameters)
+        first = next(iter(parameters), None)
+        self.takes_message = first is not None and _is_message(hints.get(first))
+        if self.takes_message and first is not None:
+            del parameters[first]
+        self.parameters: Mapping[str, inspect.Parameter] = parameters
+        self.answer: Any = hints.get("return", Any)
+        self._type = _type_of(name, parameters, hints)
+        self._codec = codec = _CODECS[encoding]
+        self._encode = codec.Encoder(enc_hook=to_plain).encode
+        try:
+            self._decode = codec.Decoder(self._type, dec_hook=from_plain).decode
+        except TypeError as error:
+            raise InvalidArgument(f"Task {name!r} has a parameter of a type that cannot be sent: {error}.") from error
+        self._has_defaults = any(each.default is not each.empty for each in parameters.values())
+        self._keywords = frozenset(name for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY)
+
+    def encode(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[bytes, EncodedArguments]:
+        """Return the payload of a call, and its arguments.
+
+        The payload is decoded as the worker will do, so what is sent can be called there. Raises ArgumentsInvalid.
+        """
+        if len(args) > len(self.parameters):
+            raise ArgumentsInvalid(f"Task {self._name!r} takes {len(self.parameters)} arguments, got {len(args)}.")
+        given = dict(zip(self.parameters, args, strict=False))
+        if twice := given.keys() & kwargs.keys():
+            raise ArgumentsInvalid(f"Task {self._name!r} got argument {min(twice)} twice.")
+        try:
+            arguments = self._type(**given, **kwargs)
+            payload: bytes = self._encode(arguments)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArgumentsInvalid(f"Invalid arguments of task {self._name!r}: {error}.") from error
+        self._checked(payload)
+        return payload, arguments
+
+    def decode(self, payload: bytes) -> tuple[list[Any], dict[str, Any]]:
+        """Return positional and keyword arguments from a payload. Raises ArgumentsInvalid."""
+        arguments = self._checked(payload)
+        if not self._has_defaults and not self._keywords:
+            return [getattr(arguments, name) for name in self.parameters], {}
+        values = self.values(arguments)
+        return [], values
+
+    def encode_answer(self, answer: object) -> bytes:
+        """Return what the function returned as bytes. Raises TypeError if it has no encoding."""
+        encoded: bytes = self._encode(answer)
+        return encoded
+
+    def decode_answer(self, result: bytes) -> object:
+        """Return what the function returned, as its annotated type where that can be decoded."""
+        value: object
+        try:
+            value = self._codec.decode(result, type=self.answer, dec_hook=from_plain)
+        except TypeError:  # a union with verdicts, for example
+            value = self._codec.decode(result)
+        return value
+
+    def values(self, arguments: EncodedArguments) -> dict[str, Any]:
+        """Return the arguments that were given, by name."""
+        named = {name: getattr(arguments, name) for name in self.parameters}
+        return {name: value for name, value in named.items() if value is not UNSET}
+
+    def complete(self, arguments: EncodedArguments) -> dict[str, Any]:
+        """Return all arguments by name; those that were not given have their defaults."""
+        return {name: each.default for name, each in self.parameters.items()} | self.values(arguments)
+
+    def value(self, arguments: EncodedArguments, name: str) -> object:
+        """Return one argument, or its default if it was not given."""
+        value: object = getattr(arguments, name)
+        return self.parameters[name].default if value is UNSET else value
+
+    def _checked(self, payload: bytes) -> msgspec.Struct:
+        try:
+            arguments: msgspec.Struct = self._decode(payload)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise ArgumentsInvalid(f"Invalid arguments of task {self._name!r}: {_explained(str(error))}.") from error
+        return arguments
+
+
+def _is_message(hint: object) -> bool:
+    return isinstance(hint, type) and issubclass(hint, MessageFields)
+
+
+def _type_of(name: str, parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]) -> type[msgspec.Struct]:
+    fields: list[Any] = []
+    for parameter in parameters.values():
+        if parameter.kind in _REFUSED:
+            cause = f"Task {name!r} has the parameter {parameter}"
+            raise InvalidArgument(f"{cause}; the parameters of a task have names, so that they can be sent.")
+        hint = hints.get(parameter.name, Any)
+        if parameter.default is parameter.empty:
+            fields.append((parameter.name, hint))
+        else:
+            fields.append((parameter.name, hint | UnsetType if hint is not Any else Any, UNSET))
+    return msgspec.defstruct(name, fields, frozen=True, kw_only=True, forbid_unknown_fields=True)
+
+
+def _explained(fault: str) -> str:
+    """Return what is wrong with arguments, with the name of the argument first."""
+    if (named := _NAMED.match(fault)) is not None:
+        return f"{named[2]}: {'missing' if named[1].startswith('missing') else 'there is no such parameter'}"
+    if (placed := _PATH.match(fault)) is not None:
+        return f"{placed[2]}: {placed[1]}"
+    return fault

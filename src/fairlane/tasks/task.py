@@ -1,0 +1,233 @@
+"""Tasks: annotated functions that programs send, and workers run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, ParamSpec, TypeAlias, TypeVar, Unpack
+
+from fairlane.client.aio import AsyncClient
+from fairlane.client.limited import AsyncLimitedClient
+from fairlane.errors import FairlaneError, Forbidden, InvalidArgument, QueueNotFound
+from fairlane.model.message import Key, NewMessage
+from fairlane.model.schedules import ScheduleSpec
+from fairlane.model.spelling import did_you_mean
+from fairlane.tasks.arguments import EncodedArguments, TaskArguments
+from fairlane.tasks.handle import JobHandle, ThreadJobHandle
+from fairlane.tasks.homes import AppHomes
+from fairlane.tasks.options import Duration, SendOptions, SendTerms, span_ms
+from fairlane.verbs.messages import ENQUEUE_WAIT_MS
+from fairlane.worker.handlers import is_async
+from fairlane.worker.policy import HandlerPolicy
+
+P = ParamSpec("P")
+R = TypeVar("R")
+TASK_HEADER: Final = "fairlane-task"
+"""The header that names the task of a message."""
+KeySource: TypeAlias = str | Callable[..., Key | int | None]
+"""Where the fairness key of a job comes from: the name of a parameter, or a function of the arguments."""
+Sent: TypeAlias = "list[str | FairlaneError]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDefinition:
+    """What an app knows of a task, apart from its function.
+
+    Attributes:
+        name: the name under which messages refer to it.
+        policy: its queue, and how its jobs are handled.
+        key: where the fairness key comes from; None for the default key.
+        declared: the policy of its queue, if the queue has to be created.
+        keeps_results: whether what it returns is the result of the job.
+        cron, timezone, every: when a schedule sends it by itself.
+    """
+
+    name: str
+    policy: HandlerPolicy
+    key: KeySource | None
+    declared: Mapping[str, object]
+    keeps_results: bool = False
+    cron: str | None = None
+    timezone: str = "UTC"
+    every: Duration | None = None
+
+    @property
+    def queue(self) -> str:
+        """The queue of its jobs."""
+        return self.policy.queue
+
+    @property
+    def recurs(self) -> bool:
+        """Whether a schedule sends it."""
+        return self.cron is not None or self.every is not None
+
+    def schedule(self, message: NewMessage) -> ScheduleSpec:
+        """Return the schedule that sends a message of the task."""
+        return ScheduleSpec(
+            cron=self.cron, timezone=self.timezone, every_ms=span_ms("every", self.every), message=message
+        )
+
+
+class SendContext:
+    """What tasks share with their app: the clients, the clock, and how long a call may take."""
+
+    def __init__(self, homes: AppHomes, now_ms: Callable[[], int], timeout_s: float) -> None:
+        self.homes = homes
+        self.now_ms = now_ms
+        self.timeout_s = timeout_s
+
+
+class TypedTask(Generic[P, R]):
+    """A task. Call it as the function that it is, or send it as a job to a worker.
+
+    Attributes:
+        name: the name under which messages refer to it.
+        queue: the queue of its jobs.
+        function: the decorated function.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        definition: TaskDefinition,
+        arguments: TaskArguments,
+        context: SendContext,
+        options: SendOptions,
+    ) -> None:
+        self.function = function
+        self.definition = definition
+        self.arguments = arguments
+        self.name = definition.name
+        self.queue = definition.queue
+        self.is_async = is_async(function)
+        self._context = context
+        self._options = options
+        self.__doc__ = function.__doc__
+        _check_key(definition, arguments)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name} of queue {self.queue}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - what the function takes and returns
+        """Call the function itself, in this process, without a queue."""
+        return self.function(*args, **kwargs)
+
+    def options(self, **terms: Unpack[SendTerms]) -> TypedTask[P, R]:
+        """Return the task with other options for its jobs, such as ``delay="5m"``; see ``SendOptions``."""
+        options = self._options.changed(terms)
+        return TypedTask(self.function, self.definition, self.arguments, self._context, options)
+
+    def message(self, *args: P.args, **kwargs: P.kwargs) -> NewMessage:
+        """Return the message of a job without sending it, for ``enqueue_many``, ``ForwardTo`` or an outbox.
+
+        Raises:
+            InvalidArgument: the arguments do not fit the parameters; the error names the argument.
+        """
+        return self._made(args, kwargs)
+
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Send a job, and return a handle of it. The job is durable when this returns.
+
+        Raises:
+            InvalidArgument: the arguments do not fit the parameters; the error names the argument.
+            CallTimedOut: no server answered in time.
+            QueueFull, KeyFull, GlobalFull: a limit was reached.
+        """
+        message = self.message(*args, **kwargs)
+        job_id = await self._context.homes.call(lambda client: self._enqueue(client, message))
+        return self.job(job_id)
+
+    async def send_many(self, calls: Sequence[Mapping[str, Any]]) -> list[JobHandle[R] | FairlaneError]:
+        """Send a job for each mapping of arguments, in one commit. Return a handle or an error for each.
+
+        Raises:
+            InvalidArgument: the arguments of a call do not fit the parameters; nothing was sent.
+            CallTimedOut: no server answered in time.
+        """
+        messages = [self._message_of(call) for call in calls]
+        sent = await self._context.homes.call(lambda client: self._enqueue_many(client, messages))
+        return [each if isinstance(each, FairlaneError) else self.job(each) for each in sent]
+
+    def send_sync(self, *args: P.args, **kwargs: P.kwargs) -> ThreadJobHandle[R]:
+        """Send a job from a thread; see ``send``."""
+        message = self.message(*args, **kwargs)
+        job_id = self._context.homes.call_sync(lambda client: self._enqueue(client, message))
+        return self.thread_job(job_id)
+
+    def send_many_sync(self, calls: Sequence[Mapping[str, Any]]) -> list[ThreadJobHandle[R] | FairlaneError]:
+        """Send a job for each mapping of arguments, from a thread; see ``send_many``."""
+        messages = [self._message_of(call) for call in calls]
+        sent = self._context.homes.call_sync(lambda client: self._enqueue_many(client, messages))
+        return [each if isinstance(each, FairlaneError) else self.thread_job(each) for each in sent]
+
+    def job(self, job_id: str) -> JobHandle[R]:
+        """Return the handle of a job that was sent before, by its id."""
+        decode = self.arguments.decode_answer
+        return JobHandle(self._context.homes, job_id=job_id, queue=self.queue, task=self.name, decode=decode)
+
+    def thread_job(self, job_id: str) -> ThreadJobHandle[R]:
+        """Return the handle of a job that was sent before, by its id, for threads."""
+        decode = self.arguments.decode_answer
+        return ThreadJobHandle(self._context.homes, job_id=job_id, queue=self.queue, task=self.name, decode=decode)
+
+    # ------------------------------------------------------------------------------------------------------- internals
+
+    def _made(self, args: Sequence[object], kwargs: Mapping[str, object]) -> NewMessage:
+        payload, arguments = self.arguments.encode(args, kwargs)
+        options = self._options
+        headers = {**(options.headers or {}), TASK_HEADER: self.name}
+        key = options.key if options.key is not None else self._key_of(arguments)
+        terms = options.terms(self._context.now_ms())
+        return NewMessage(payload=payload, **terms | {"headers": headers, "fairness_key": key})
+
+    def _message_of(self, call: Mapping[str, Any]) -> NewMessage:
+        if not isinstance(call, Mapping):
+            raise InvalidArgument(f"send_many() takes mappings of arguments by name, got {type(call).__name__}.")
+        return self._made((), call)
+
+    def _key_of(self, arguments: EncodedArguments) -> Key | None:
+        source = self.definition.key
+        if source is None:
+            return None
+        if isinstance(source, str):
+            key = self.arguments.value(arguments, source)
+        else:
+            key = source(**self.arguments.complete(arguments))
+        return key if key is None or isinstance(key, str | tuple) else str(key)
+
+    async def _enqueue(self, client: AsyncClient, message: NewMessage) -> str:
+        limited = self._limited(client)
+        try:
+            return await limited.enqueue(self.queue, message, wait_ms=self._wait_ms())
+        except QueueNotFound as missing:
+            await self._create_queue(limited, missing)
+        return await limited.enqueue(self.queue, message, wait_ms=self._wait_ms())
+
+    async def _enqueue_many(self, client: AsyncClient, messages: Sequence[NewMessage]) -> Sent:
+        limited = self._limited(client)
+        try:
+            return await limited.enqueue_many(self.queue, messages, wait_ms=self._wait_ms())
+        except QueueNotFound as missing:
+            await self._create_queue(limited, missing)
+        return await limited.enqueue_many(self.queue, messages, wait_ms=self._wait_ms())
+
+    async def _create_queue(self, client: AsyncLimitedClient, missing: QueueNotFound) -> None:
+        """Create the queue as declared, because the producer came before the worker; operators may reserve that."""
+        try:
+            await client.ensure_queue(self.queue, self.definition.declared)
+        except Forbidden:
+            raise missing from None
+
+    def _limited(self, client: AsyncClient) -> AsyncLimitedClient:
+        return client.with_timeout(self._options.timeout or self._context.timeout_s)
+
+    def _wait_ms(self) -> int:
+        wait_ms = span_ms("wait", self._options.wait)
+        return ENQUEUE_WAIT_MS if wait_ms is None else wait_ms
+
+
+def _check_key(definition: TaskDefinition, arguments: TaskArguments) -> None:
+    source = definition.key
+    if isinstance(source, str) and source not in arguments.parameters:
+        question = did_you_mean(source, tuple(arguments.parameters))
+        raise InvalidArgument(f"Task {definition.name!r} has no parameter {source!r} for its fairness key.{question}")

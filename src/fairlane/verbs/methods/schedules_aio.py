@@ -1,0 +1,94 @@
+"""Methods for schedules, for asyncio. Those for threads are made from this file by ``tools/sync_verbs.py``."""
+
+from __future__ import annotations
+
+from fairlane.model.schedules import ScheduleSpec, ScheduleView
+from fairlane.verbs import schedules
+from fairlane.verbs.messages import ENQUEUE_WAIT_MS
+from fairlane.verbs.methods.base_aio import AsyncVerbs
+
+
+class AsyncScheduleVerbs(AsyncVerbs):
+    """What enqueues messages again and again: by cron expressions with time zones, and at intervals.
+
+    A schedule belongs to its queue, and is deleted with it. ``by`` is who asks, for the journal of a broker in this
+    process; a server uses the name of the API key.
+    """
+
+    async def set_schedule(
+        self, queue: str, name: str, spec: ScheduleSpec, *, by: str | None = None
+    ) -> schedules.SetScheduleResult:
+        """Create a schedule, or replace it. Safe to repeat: a schedule that stays the same is not changed.
+
+        A schedule that is replaced keeps its pause and its counts. If its expression stays the same, no tick is lost or
+        repeated; a new one counts from now.
+
+        Raises:
+            QueueNotFound, InvalidArgument, PayloadTooLarge, Forbidden: nothing was changed.
+        """
+        return await self.call(schedules.SetSchedule(queue=queue, name=name, spec=spec), by=by)
+
+    async def ensure_schedule(
+        self, queue: str, name: str, spec: ScheduleSpec, *, by: str | None = None
+    ) -> schedules.EnsuredSchedule:
+        """Create a schedule if it does not exist. One that exists keeps its spec, so operators' changes last.
+
+        The answer has the schedule's spec, whether it was created, and which of the given fields differ from it. Safe
+        to call at every start, from many processes at once.
+
+        Raises:
+            QueueNotFound, InvalidArgument, PayloadTooLarge, Forbidden: nothing was created.
+        """
+        return await self.call(schedules.EnsureSchedule(queue=queue, name=name, spec=spec), by=by)
+
+    async def pause_schedule(self, queue: str, name: str, *, by: str | None = None) -> None:
+        """Stop a schedule from firing until it is resumed.
+
+        Raises:
+            QueueNotFound, ScheduleNotFound: nothing was paused.
+        """
+        await self.call(schedules.PauseSchedule(queue=queue, name=name), by=by)
+
+    async def resume_schedule(self, queue: str, name: str, *, by: str | None = None) -> None:
+        """Resume a schedule that was paused. Its catch-up policy applies to the ticks that came meanwhile.
+
+        Raises:
+            QueueNotFound, ScheduleNotFound: nothing was resumed.
+        """
+        await self.call(schedules.ResumeSchedule(queue=queue, name=name), by=by)
+
+    async def delete_schedule(self, queue: str, name: str, *, by: str | None = None) -> None:
+        """Delete a schedule. Messages that it has enqueued stay.
+
+        Raises:
+            QueueNotFound, ScheduleNotFound: nothing was deleted.
+        """
+        await self.call(schedules.DeleteSchedule(queue=queue, name=name), by=by)
+
+    async def run_schedule(
+        self, queue: str, name: str, *, wait_ms: int = ENQUEUE_WAIT_MS, by: str | None = None
+    ) -> str:
+        """Enqueue the message of a schedule now, and return its id. The schedule's ticks are not affected.
+
+        Raises:
+            QueueNotFound, ScheduleNotFound, QueueFull, KeyFull, GlobalFull: nothing was enqueued.
+        """
+        answer = await self.call(schedules.RunSchedule(queue=queue, name=name, wait_ms=wait_ms), by=by)
+        return answer.id
+
+    async def get_schedule(self, queue: str, name: str, *, upcoming: int = 5) -> ScheduleView:
+        """Return a schedule with up to ``upcoming`` of its next ticks.
+
+        Raises:
+            QueueNotFound, ScheduleNotFound, InvalidArgument: there is no answer.
+        """
+        return await self.call(schedules.GetSchedule(queue=queue, name=name, upcoming=upcoming))
+
+    async def schedules(self, queue: str | None = None) -> list[ScheduleView]:
+        """Return the schedules of a queue, or of all queues, by queue and name.
+
+        Raises:
+            QueueNotFound: the queue does not exist.
+        """
+        answer = await self.call(schedules.ListSchedules(queue=queue))
+        return answer.schedules

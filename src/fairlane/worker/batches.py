@@ -1,0 +1,107 @@
+"""Batch handlers: one call for many messages, with a verdict for each.
+
+Each message of a batch has its own runner, as any other message does, so leases, timeouts and shutdown work as usual.
+The runner of a message joins the open batch and waits for the verdict about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias, cast
+
+from fairlane.errors import InvalidArgument
+from fairlane.worker.handlers import QueueHandler, is_async
+from fairlane.worker.message import ThreadMessage, WorkMessage
+from fairlane.worker.policy import Answer, AsyncHandle, HandlerPolicy
+from fairlane.worker.threads import HandlerThreads
+
+Verdicts: TypeAlias = Sequence[Answer] | None
+BatchHandler: TypeAlias = Callable[[list[WorkMessage]], Awaitable[Verdicts]] | Callable[[list[WorkMessage]], Verdicts]
+RunBatch: TypeAlias = Callable[[list[WorkMessage]], Awaitable[Verdicts]]
+
+
+class OpenBatch:
+    """Collects messages until there are enough, or the first of them has waited long enough."""
+
+    def __init__(self, run: RunBatch, *, size: int, wait_ms: int) -> None:
+        self._run = run
+        self._size = size
+        self._wait_s = wait_ms / 1000
+        self._entries: list[tuple[WorkMessage, asyncio.Future[Answer]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def handle(self, message: WorkMessage) -> Answer:
+        """Join the batch, and return the verdict about the message."""
+        loop = asyncio.get_running_loop()
+        verdict: asyncio.Future[Answer] = loop.create_future()
+        self._entries.append((message, verdict))
+        if len(self._entries) >= self._size:
+            self._start()
+        elif self._timer is None:
+            self._timer = loop.call_later(self._wait_s, self._start)
+        return await verdict
+
+    def _start(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        entries, self._entries = [entry for entry in self._entries if not entry[1].done()], []
+        if entries:
+            task = asyncio.get_running_loop().create_task(self._judge(entries))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _judge(self, entries: list[tuple[WorkMessage, asyncio.Future[Answer]]]) -> None:
+        try:
+            verdicts = _checked(await self._run([message for message, _ in entries]), len(entries))
+        except BaseException as error:  # noqa: BLE001 - each message has failed with it
+            for _, reply in entries:
+                if not reply.done():
+                    reply.set_exception(error)
+            return
+        for (_, reply), verdict in zip(entries, verdicts, strict=True):
+            if not reply.done():  # a message that was lost meanwhile has no use for its verdict
+                reply.set_result(verdict)
+
+
+def _checked(verdicts: Verdicts, count: int) -> Sequence[Answer]:
+    if verdicts is None:
+        return [None] * count
+    if len(verdicts) != count:
+        raise TypeError(f"A batch handler must return None or a verdict for each of {count} messages: {len(verdicts)}.")
+    return verdicts
+
+
+def batch_handler(
+    handler: BatchHandler,
+    policy: HandlerPolicy,
+    *,
+    size: int,
+    wait_ms: int,
+    declared: Mapping[str, object] | None = None,
+) -> QueueHandler:
+    """Return what handles a queue with one function for many messages.
+
+    Raises InvalidArgument if the size exceeds the concurrency, so that a batch could never be full.
+    """
+    if not 1 <= size <= policy.concurrency or wait_ms < 0:
+        cause = f"size is {size}, wait_ms {wait_ms} and concurrency {policy.concurrency}"
+        raise InvalidArgument(f"{cause}; expected 1 <= size <= concurrency and wait_ms >= 0.")
+    in_loop = is_async(handler)
+
+    def handle(threads: HandlerThreads) -> AsyncHandle:
+        run = cast("RunBatch", handler)
+        if not in_loop:
+            run = cast("RunBatch", lambda messages: threads.call(handler, messages))
+        return OpenBatch(run, size=size, wait_ms=wait_ms).handle
+
+    return QueueHandler(
+        policy=policy,
+        name=getattr(handler, "__name__", type(handler).__name__),
+        handle=handle,
+        kind_of=lambda _: WorkMessage if in_loop else ThreadMessage,
+        policy_of=lambda _: policy,
+        declared=declared,
+    )

@@ -1,0 +1,142 @@
+"""Uploads and kill -9: of the server midway, and of the client; nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairlane.client import Client
+from fairlane.model.message import NewMessage
+from tests.kit.waiting import wait_until
+
+from .server_process import ServerProcess, serving
+
+MIB = 1024 * 1024
+SILENCE = ("--upload-silence-ms", "1000")
+_UPLOADER = """
+import sys
+from fairlane.client import Client
+
+def parts():
+    while True:
+        yield bytes(100_000)
+
+with Client(sys.argv[1]) as client:
+    client.enqueue_stream("films", parts())
+"""
+
+
+def opened_uploads(server: ServerProcess) -> list[dict[str, int]]:
+    """Return the open uploads of a server."""
+    with server.http() as http:
+        found: list[dict[str, int]] = http.post("/queue/upload/list", json={"queue": "films"}).json()["uploads"]
+        return found
+
+
+def uploading(server: ServerProcess) -> subprocess.Popen[bytes]:
+    """Start a client that uploads without end, and return once some pieces are stored."""
+    with server.http() as http:
+        http.post("/queues/ensure", json={"queue": "films"})
+    command = [sys.executable, "-c", _UPLOADER, f"ws://{server.address}"]
+    client = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: any(upload["size"] > 4 * MIB for upload in opened_uploads(server)), what="pieces arrive")
+    return client
+
+
+def test_a_killed_client_leaves_nothing(tmp_path: Path) -> None:
+    """The broker drops the upload after a silence, and the queue has no message."""
+    with serving(tmp_path / "data", *SILENCE) as server:
+        client = uploading(server)
+        client.send_signal(signal.SIGKILL)
+        client.wait()
+        wait_until(lambda: opened_uploads(server) == [], what="the upload is swept")
+        with server.http() as http:
+            stats = http.post("/queue/stats", json={"queue": "films"}).json()
+        assert (stats["waiting"], stats["size"]) == (0, 0)
+
+
+def test_a_server_killed_midway_leaves_nothing(tmp_path: Path) -> None:
+    """The next server finds the upload in its journal, drops it after a silence, and frees its space."""
+    with serving(tmp_path / "data", *SILENCE) as server:
+        client = uploading(server)
+        server.kill()
+        client.kill()
+        client.wait()
+        server.start()
+        wait_until(lambda: opened_uploads(server) == [], what="the upload is swept")
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        server.start()
+        assert opened_uploads(server) == []
+
+
+def test_a_raw_body_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
+    """A caller that is killed while it sends is noticed by its connection."""
+    with serving(tmp_path / "data", "--upload-silence-ms", "60000") as server:
+        with server.http() as http:
+            http.post("/queues/create", json={"queue": "films"})
+        curl = "curl -s -T - -X POST -H 'content-type: application/octet-stream' --limit-rate 20M"
+        command = f"head -c 2000000000 /dev/zero | {curl} 'http://{server.address}/v1/queue/enqueue?queue=films'"
+        caller = subprocess.Popen(["sh", "-c", command], start_new_session=True)
+        wait_until(lambda: any(upload["size"] > 4 * MIB for upload in opened_uploads(server)), what="pieces arrive")
+        os.killpg(caller.pid, signal.SIGKILL)
+        caller.wait()
+        wait_until(lambda: opened_uploads(server) == [], what="the upload is dropped")
+
+
+def test_a_client_goes_on_after_a_restart_of_the_server(tmp_path: Path) -> None:
+    """Pieces are sent again until the server is back, and the payload is complete."""
+    size = 60_000_000
+    path = tmp_path / "film"
+    path.write_bytes(bytes(range(250)) * (size // 250))
+    with serving(tmp_path / "data") as server:
+        port = server.address.rpartition(":")[2]
+        with Client(f"ws://{server.address}") as client:
+            client.create_queue("films")
+            upload = client.begin_upload("films", size=size)
+            pieces = -(-size // upload.piece_bytes)
+            with path.open("rb") as file:
+                for index in range(pieces):
+                    if index == pieces // 2:
+                        server.kill()
+                        again = ServerProcess(tmp_path / "data", "--port", port)
+                        again.start()
+                        server.process = again.process
+                    client.upload_piece("films", upload.id, index, file.read(upload.piece_bytes))
+            client.enqueue("films", NewMessage(upload=upload.id))
+            (message,) = client.lease("films")
+            message.write_to(tmp_path / "copy")
+            assert (tmp_path / "copy").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("flags", "cause"),
+    [
+        (["--upload-bytes-max", "100000000000"], "exceeds uploads_bytes_max"),
+        (["--payload-bytes-max", "100000000"], "Raise body_bytes_max, too"),
+        (["--body-bytes-max", "2147483648", "--grpc-port", "0"], "body_bytes_max must be at most 2147483647"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_in_one_line(
+    tmp_path: Path, flags: list[str], cause: str
+) -> None:
+    """The server does not start, and says which setting to change."""
+    command = [sys.executable, "-m", "fairlane.server", "--port", "0", "--data", str(tmp_path / "data"), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode != 0
+    assert cause in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_raw_payloads_beyond_the_limit_are_refused_by_their_length(tmp_path: Path) -> None:
+    """The answer names upload_bytes_max."""
+    with serving(tmp_path / "data", "--upload-bytes-max", str(MIB)) as server, server.http() as http:
+        http.post("/queues/create", json={"queue": "films"})
+        raw = {"content-type": "application/octet-stream"}
+        answer = http.post("/queue/enqueue?queue=films", content=bytes(2 * MIB), headers=raw)
+        assert (answer.status_code, "upload_bytes_max" in answer.text) == (413, True)

@@ -1,0 +1,114 @@
+"""Tests of handles: status, result and cancel of jobs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlane.errors import MessageCancelled, MessageDead, WaitTimedOut
+from fairlane.tasks import App
+from fairlane.worker import DeadLetter, WorkMessage
+
+from .bench import AppBench, on_app
+from .definitions import Customer, Item
+
+
+def test_a_result_comes_back_as_its_type() -> None:
+    """Structs, lists of models and plain values return as what the function is annotated with."""
+    app = App()
+
+    @app.task(result_ttl="1d")
+    async def price(name: str) -> Item:
+        return Item(name, 250)
+
+    @app.task(result_ttl="1d")
+    def customers(count: int) -> list[Customer]:
+        return [Customer(email="a@b.c", age=number) for number in range(count)]
+
+    @app.task(result_ttl="1d")
+    def doubtful(dies: bool) -> str | DeadLetter:
+        return DeadLetter("it had to") if dies else "alive"
+
+    with app.testing() as harness:
+        first, second, third = price.send_sync("cup"), customers.send_sync(2), doubtful.send_sync(dies=False)
+        dead = doubtful.send_sync(dies=True)
+        assert first.status().status == "waiting"
+        with pytest.raises(WaitTimedOut):
+            first.result(timeout=60)
+        harness.run()
+        assert first.result() == Item("cup", 250)
+        assert [customer.age for customer in second.result()] == [0, 1]
+        assert third.result() == "alive"
+        assert price.thread_job(first.id).status().status == "done"
+        with pytest.raises(MessageDead, match="it had to"):
+            dead.result()
+
+
+def test_results_are_off_unless_declared() -> None:
+    """A task without a time to live may return what can't be encoded, and its result is None."""
+    app = App()
+
+    @app.task
+    def job() -> object:
+        return object()
+
+    with app.testing() as harness:
+        handle = job.send_sync()
+        assert harness.run().handled == 1
+        assert handle.status().status == "done"
+        assert handle.result() is None
+
+
+def test_a_result_is_awaited_while_the_job_runs() -> None:
+    """A caller that waits gets the result with the commit that ends the job."""
+
+    async def test(bench: AppBench) -> None:
+        may_go = asyncio.Event()
+
+        @bench.app.task(queue="shop", result_ttl="1h")
+        async def job(number: int) -> int:
+            await may_go.wait()
+            return 2 * number
+
+        async with bench.working():
+            handle = await job.send(4)
+            waiting = asyncio.create_task(handle.result(timeout=30))
+            await bench.until(lambda: any(verb == "result" for verb, _ in bench.tap.calls))
+            may_go.set()
+            assert await waiting == 8
+
+    on_app(test)
+
+
+def test_a_running_job_is_cancelled() -> None:
+    """An async task is cancelled at once, a sync one is told, and the result says why."""
+
+    async def test(bench: AppBench) -> None:
+        both = asyncio.Barrier(3)
+        loop, stopped = asyncio.get_running_loop(), list[str]()
+
+        @bench.app.task(queue="shop")
+        async def patient() -> None:
+            await both.wait()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.append("async")
+
+        @bench.app.task(queue="shop")
+        def busy(message: WorkMessage) -> None:
+            asyncio.run_coroutine_threadsafe(both.wait(), loop).result()
+            message.wait_lost(30)
+            stopped.append("sync")
+
+        async with bench.working():
+            handles = [await patient.send(), await busy.send()]
+            await both.wait()
+            for handle in handles:
+                await handle.cancel("the customer left")
+                with pytest.raises(MessageCancelled, match="the customer left"):
+                    await handle.result()
+        assert sorted(stopped) == ["async", "sync"]
+
+    on_app(test)

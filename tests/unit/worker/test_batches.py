@@ -1,0 +1,96 @@
+"""Tests of handlers that get messages in lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlane.errors import InvalidArgument
+from fairlane.tasks import App
+from fairlane.worker import DeadLetter, Retry, WorkMessage
+from fairlane.worker.policy import Answer
+
+
+def payloads(messages: list[WorkMessage]) -> list[bytes]:
+    return [message.payload for message in messages]
+
+
+def test_a_full_batch_goes_at_once_and_the_rest_in_time() -> None:
+    """Five messages in batches of two: two full ones, and the last one when its time has come."""
+    app = App()
+    batches: list[list[bytes]] = []
+
+    @app.batch_handler("rows", size=2, wait_ms=60_000, policy={})
+    async def insert(messages: list[WorkMessage]) -> None:
+        batches.append(payloads(messages))
+
+    with app.testing() as harness:
+        harness.client.create_queue("rows")
+        for number in range(5):
+            harness.client.enqueue("rows", b"%d" % number)
+        begun = harness.now
+        assert harness.run().handled == 5
+        assert (harness.now - begun).total_seconds() >= 60
+    assert batches == [[b"0", b"1"], [b"2", b"3"], [b"4"]]
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+def test_each_message_has_its_own_verdict(kind: str) -> None:
+    """A list of verdicts acknowledges, retries and kills messages of one batch."""
+    app = App()
+
+    def judge(messages: list[WorkMessage]) -> list[Answer]:
+        known: dict[bytes, Answer] = {b"bad": DeadLetter("bad"), b"again": Retry(delay_ms=10)}
+        return [None if message.attempt > 1 else known.get(message.payload) for message in messages]
+
+    async def judge_later(messages: list[WorkMessage]) -> list[Answer]:
+        return judge(messages)
+
+    app.batch_handler("rows", size=3)(judge if kind == "sync" else judge_later)
+    with app.testing() as harness:
+        harness.client.create_queue("rows")
+        for payload in (b"good", b"bad", b"again"):
+            harness.client.enqueue("rows", payload)
+        counters = harness.run()
+    assert (counters.handled, counters.dead, counters.retried) == (2, 1, 1)
+
+
+def test_an_exception_fails_every_message_of_its_batch() -> None:
+    """Each message is retried by itself, and the next batch may succeed."""
+    app = App()
+    calls: list[int] = []
+
+    @app.batch_handler("rows", size=3)
+    async def insert(messages: list[WorkMessage]) -> None:
+        calls.append(len(messages))
+        if len(calls) == 1:
+            raise ConnectionError("no database")
+
+    with app.testing() as harness:
+        harness.client.create_queue("rows")
+        for _ in range(3):
+            harness.client.enqueue("rows", b"row")
+        counters = harness.run()
+    assert (counters.failed, counters.handled, calls) == (3, 3, [3, 3])
+
+
+def test_too_few_verdicts_are_a_failure() -> None:
+    """A list that does not fit the batch is an error of the handler, and no message is acknowledged by guess."""
+    app = App()
+
+    @app.batch_handler("rows", size=2, retries=0)
+    async def insert(_: list[WorkMessage]) -> list[Answer]:
+        return [None]
+
+    with app.testing() as harness:
+        harness.client.create_queue("rows")
+        for _ in range(2):
+            harness.client.enqueue("rows", b"row")
+        assert harness.run().dead == 2
+        assert "a verdict for each of 2 messages" in harness.dead_letters("rows")[0].errors[-1].error
+
+
+def test_a_batch_that_could_never_be_full_is_refused() -> None:
+    """The size is at most the number of messages that are handled at the same time."""
+    app = App()
+    with pytest.raises(InvalidArgument, match="1 <= size <= concurrency"):
+        app.batch_handler("rows", size=10, concurrency=5)(payloads)  # type: ignore[type-var] # refused before it is called
