@@ -29,7 +29,7 @@ _PATH = re.compile(r" - at `\$(.*)`$")
 _EXCESS = re.compile(r"Expected `(?:array|object)` of length <= (\d+)")
 
 
-def decoded(decode: Callable[[Any], T], data: bytes | msgspec.Raw, name: str) -> T:
+def decoded(decode: Callable[[Any], T], data: bytes | bytearray | msgspec.Raw, name: str) -> T:
     """Return the request that bytes hold.
 
     Raises:

@@ -49,9 +49,9 @@ from fairlane.verbs.keys import CreateKey, Grant
 STORE: Final = "store"
 FIRST_KEY_FILE: Final = "admin.key"
 _LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
-_MALLOC_OPTIONS: Final = ((-1, 64 << 20), (-2, 4 << 20), (-3, 16 << 20))
+_MALLOC_OPTIONS: Final = ((-1, 64 << 20), (-2, 4 << 20), (-3, 4 << 20))
 """M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD: when glibc returns memory, how much it requests at once, and from
-which size on it uses mmap. See mallopt(3)."""
+which size on it uses mmap, which grows in place and is returned at once. See mallopt(3)."""
 _log = logging.getLogger("fairlane.server")
 
 

@@ -55,7 +55,7 @@ _batch, _forward = msgspec.msgpack.Decoder(_SkimmedBatch), msgspec.msgpack.Decod
 _WITH_MESSAGES: Final = frozenset((Enqueue.verb.name, Stage.verb.name, Forward.verb.name))
 
 
-def check_json(body: bytes) -> None:
+def check_json(body: bytes | bytearray) -> None:
     """Refuse a JSON request of more than ``JSON_FROM_BYTES`` with more items than any request may have.
 
     Raises:
@@ -67,7 +67,7 @@ def check_json(body: bytes) -> None:
         )
 
 
-def check_msgpack(name: str, body: bytes | msgspec.Raw) -> None:
+def check_msgpack(name: str, body: bytes | bytearray | msgspec.Raw) -> None:
     """Refuse a msgpack request of more than ``MSGPACK_FROM_BYTES`` that holds more than its types bound.
 
     Raises:
@@ -77,13 +77,13 @@ def check_msgpack(name: str, body: bytes | msgspec.Raw) -> None:
     if fields > FIELDS_MAX:
         raise InvalidArgument(f"Invalid {name} request: it has {fields} fields; no request has more than {FIELDS_MAX}.")
     if name in _WITH_MESSAGES and len(body) > _HEADERS_FROM_BYTES:
-        data = bytes(body)
+        data = bytes(body) if isinstance(body, msgspec.Raw) else body  # a copy of a long body would double it
         # Without a long map, a message has few fields, and only the number of its headers is left to bound.
         if any(head in data for head in _LONG_MAPS) or data.count(b"headers") * FIELDS_MAX > BATCH_HEADERS_MAX:
             _check_messages(name, data)
 
 
-def _check_messages(name: str, data: bytes) -> None:
+def _check_messages(name: str, data: bytes | bytearray) -> None:
     try:
         if name == Forward.verb.name:
             batches = list(_forward.decode(data).messages.values())
@@ -100,7 +100,7 @@ def _check_messages(name: str, data: bytes) -> None:
         raise InvalidArgument(fault)
 
 
-def _entries(encoded: bytes | msgspec.Raw) -> int:
+def _entries(encoded: bytes | bytearray | msgspec.Raw) -> int:
     """Return how many entries a map has; 0 if it is no map."""
     data = memoryview(encoded)
     head = data[0]

@@ -169,8 +169,10 @@ class Exchange:
         self.asked = request
         return request
 
-    async def body(self, *, is_json: bool = False) -> bytes:
+    async def body(self, *, is_json: bool = False) -> bytes | bytearray:
         """Return the body of the request as it is.
+
+        A body that arrives in parts is written into one buffer: a list of parts and their sum would hold it twice.
 
         Raises:
             RequestTooLarge: it is too large; the rest of it is not read.
@@ -181,19 +183,20 @@ class Exchange:
         length = self.headers.get(b"content-length")
         if length is not None and length.isdigit() and int(length[:19]) > most:
             raise _too_large(limits, most)
-        parts, size = [], 0
+        body = bytearray()
         while True:
             event = await self._receive()
             if event["type"] == "http.disconnect":
                 raise Gone
-            part = event.get("body", b"")
-            size += len(part)
-            if size > most:
+            part, has_more = event.get("body", b""), event.get("more_body", False)
+            if len(body) + len(part) > most:
                 raise _too_large(limits, most)
-            parts.append(part)
-            if not event.get("more_body", False):
-                self._is_read = True
-                return parts[0] if len(parts) == 1 else b"".join(parts)
+            self._is_read = not has_more
+            if self._is_read and not body:
+                return cast("bytes", part)
+            body += part
+            if self._is_read:
+                return body
 
     @property
     def content_length(self) -> int | None:
