@@ -207,9 +207,9 @@ def measure_lateness(report: Report, options: Options) -> None:
     report.goal("lateness of expiry, as times in 50 ms", measured=50 / max(worst_ms, 1e-9), least=1)
 
 
-def compare_with_fifo(report: Report, options: Options) -> None:
+def compare_with_fifo(report: Report, options: Options, *, count: int | None = None) -> None:
     report.heading("Fairness against FIFO, enqueue to ack, with a backlog")
-    count = 30_000 if options.quick else 150_000
+    count = count or (30_000 if options.quick else 150_000)
     works = [
         partial(in_broker, partial(whole_life_cpu, backlog=batches(keys[: count // 3]), todo=batches(keys)))
         for keys in (names(1, count), names(10, count))

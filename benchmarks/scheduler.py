@@ -172,9 +172,9 @@ def compare_kinds_of_key(report: Report, options: Options) -> None:
     report.table(["kind", "M items/s", "ratio"], rows)
 
 
-def compare_faces(report: Report, options: Options) -> None:
+def compare_faces(report: Report, options: Options, *, tasks: int | None = None) -> None:
     """Compare the front ends with the queues of the standard library, with one producer and one consumer."""
-    count = 10_000 if options.quick else 40_000
+    count = tasks or (10_000 if options.quick else 40_000)
     works = [
         lambda: through_queue(count),
         lambda: through_scheduler(count),
@@ -212,9 +212,9 @@ def through_scheduler(count: int) -> int:
     return count
 
 
-def compare_contention(report: Report, options: Options) -> None:
+def compare_contention(report: Report, options: Options, *, tasks: int | None = None) -> None:
     """Measure what many producers and consumers on one scheduler cost, compared with one of each."""
-    count = 8_000 if options.quick else 40_000
+    count = tasks or (8_000 if options.quick else 40_000)
     rows, ratio = [], 0.0
     crowds: list[tuple[str, Crowd]] = [("queue.Queue", queue_crowd), ("Scheduler", scheduler_crowd)]
     for name, crowd in crowds:
