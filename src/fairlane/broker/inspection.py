@@ -1,4 +1,4 @@
-"""How much of a store can be read: its journal, and the bodies of the messages that are alive.
+"""How much of a store can be read: its journal, and the bodies of messages, results and uploads that are kept.
 
 A broker refuses a store that it can't read completely. This says how far it can, for those who check or repair one.
 """
@@ -30,7 +30,7 @@ class Inspection:
         history_fault: why the journal before the base can't be read; only readers of the journal need that.
         messages: how many messages are alive at that end.
         bodies: the numbers of all bodies that are needed and can be read.
-        unreadable: the messages whose body can't be read, as a queue and an id.
+        unreadable: the messages, results and uploads whose bodies can't be read, as a queue and an id.
     """
 
     extent: Extent
@@ -54,9 +54,8 @@ def inspect_store(store: Store, extent: Extent, progress: Progress = lambda _don
         ledger, _, _ = _fold(store, extent, end, progress)
     needed = _needed(ledger)
     readable = _readable(store, sorted(needed), progress)
-    unreadable = {  # a message may need two bodies: its own and its workflow state
-        (message.queue.name, message.id) for number in needed.keys() - readable for message in needed[number]
-    }
+    # A message may need several bodies: its own, its workflow state, and the pieces of its payload.
+    unreadable = {owner for number in needed.keys() - readable for owner in needed[number]}
     return Inspection(
         extent=extent,
         end=end,
@@ -100,14 +99,37 @@ def _history_fault(store: Store, extent: Extent) -> str:
     return ""
 
 
-def _needed(ledger: Ledger) -> dict[int, list[Message]]:
-    """Return the numbers of all bodies that are needed, each with its messages."""
-    needed: dict[int, list[Message]] = {}
-    for message in _messages(ledger):
-        needed.setdefault(message.chunk.number, []).append(message)
-        if message.after is not None and message.after.state is not None:
-            needed.setdefault(message.after.state, []).append(message)
+def _needed(ledger: Ledger) -> dict[int, list[tuple[str, str]]]:
+    """Return the numbers of all bodies that are needed, each with the queues and ids of what it belongs to.
+
+    Discarded pieces are not needed: they are about to be deleted.
+    """
+    needed: dict[int, list[tuple[str, str]]] = {}
+    for number, queue, id_ in (*_of_messages(ledger), *_of_results(ledger), *_of_uploads(ledger)):
+        needed.setdefault(number, []).append((queue, id_))
     return needed
+
+
+def _of_messages(ledger: Ledger) -> Iterator[tuple[int, str, str]]:
+    for message in _messages(ledger):
+        yield message.chunk.number, message.queue.name, message.id
+        if message.after is not None and message.after.state is not None:
+            yield message.after.state, message.queue.name, message.id
+        for number in message.pieces.numbers if message.pieces is not None else ():
+            yield number, message.queue.name, message.id
+
+
+def _of_results(ledger: Ledger) -> Iterator[tuple[int, str, str]]:
+    for finished in ledger.finished.known.values():
+        if finished.body:
+            yield finished.body, finished.queue, ledger.ids.id_of(finished.number)
+
+
+def _of_uploads(ledger: Ledger) -> Iterator[tuple[int, str, str]]:
+    for queue in ledger.queues.values():
+        for upload in queue.uploads.values():
+            for number in upload.stored():
+                yield number, queue.name, ledger.ids.id_of(upload.number)
 
 
 def _messages(ledger: Ledger) -> Iterator[Message]:

@@ -14,7 +14,7 @@ from fairlane.broker.handlers.internal import IdentifyJournal, ReadPages
 from fairlane.cli.main import cli
 from fairlane.errors import InvalidArgument, StoreCorrupt, StoreLocked
 from fairlane.maintenance import check_store
-from fairlane.model.message import Receipt
+from fairlane.model.message import NewMessage, Receipt
 from fairlane.store_copy import copy_store
 from tests.conftest import BUCKET
 from tests.kit.ids import numbered
@@ -77,6 +77,24 @@ def test_a_copy_has_everything(places: Places, source: str, target: str) -> None
     with open_broker(before) as broker:
         assert numbered(broker.enqueue("orders", b"new")) < 1 << 36 < new
     assert check_store(after).is_whole
+
+
+def test_a_copy_has_results_and_uploads(places: Places) -> None:
+    """Results that are kept, payloads that were uploaded, and the pieces of an open upload are in the copy too."""
+    before, after = places["log"](), places["rocksdb"]()
+    with open_broker(before) as broker:
+        broker.create_queue("orders")
+        done = broker.enqueue("orders", b"work", result_ttl_ms=3_600_000)
+        broker.ack(broker.lease("orders")[0], result=b"the result")
+        taken, open_ = (broker.begin_upload("orders").id for _ in range(2))
+        for upload in (taken, open_):
+            broker.upload_piece("orders", upload, 0, b"uploaded")
+        large = broker.enqueue("orders", NewMessage(upload=taken))
+    copy_store(before, after)
+    with open_broker(after) as copy:
+        later = copy.enqueue("orders", NewMessage(upload=open_))
+        assert copy.result(done) == b"the result"
+        assert [copy.read_payload("orders", id_).data for id_ in (large, later)] == [b"uploaded"] * 2
 
 
 def test_an_interrupted_copy_is_never_opened(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
