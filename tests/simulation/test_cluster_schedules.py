@@ -33,8 +33,15 @@ class UnfencedSchedules(ScheduleClusterSimulation):
     store_type = UnfencedStore
 
 
+def breaks(seed: int) -> bool:
+    """Return whether a run without fences breaks a promise."""
+    try:
+        UnfencedSchedules(seed).run()
+    except SimulationFailed:
+        return True
+    return False
+
+
 def test_owners_that_are_not_fenced_are_found_out() -> None:
-    """If a former owner can still commit the ticks that it decided, some seed finds it."""
-    with pytest.raises(SimulationFailed):
-        for seed in range(60):
-            UnfencedSchedules(seed).run()
+    """If a former owner can still commit, the simulation with schedules finds it under some seed."""
+    assert any(breaks(seed) for seed in range(60))
