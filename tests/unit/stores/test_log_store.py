@@ -6,7 +6,8 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -339,3 +340,59 @@ def test_the_index_of_bodies_agrees_with_a_dictionary() -> None:
     assert list(index) == sorted(model)
     assert len(index) == len(model)
     assert all(index.find(number) == model.get(number) for number in range(0, 70_000, 7))
+
+
+class HeldBack:
+    """Prepares files in a thread that waits for a sign."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.has_begun = False
+
+    def __call__(self, work: Callable[[], None]) -> None:
+        def run() -> None:
+            self.go.wait()
+            work()
+
+        self.has_begun = True
+        threading.Thread(target=run, daemon=True).start()
+
+
+def check_waits(background: HeldBack, call: Callable[[], None]) -> None:
+    """Check that a call ends only after the file in the making was given the sign to go on."""
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join(timeout=0.1)
+    assert thread.is_alive()
+    background.go.set()
+    thread.join()
+
+
+def write_body(store: LogStore, number: int) -> None:
+    store.write(commit_of(number, 1, bodies=[(number, bytes(100_000))]))
+
+
+def segment_sizes(folder: Path) -> list[int]:
+    return [file.stat().st_size for file in (folder / "log").glob("*.segment")]
+
+
+def test_a_log_is_closed_once_no_file_is_in_the_making(tmp_path: Path) -> None:
+    """Closing waits for a file in the making, which the next start could take and lose to the thread that makes it."""
+    background = HeldBack()
+    store = LogStore(tmp_path, background=background)
+    store.recover()
+    for number in range(1, 7):
+        write_body(store, number)
+    assert background.has_begun
+    check_waits(background, store.close)
+    assert segment_sizes(tmp_path) == [1 << 20]
+
+
+def test_a_log_makes_one_file_at_a_time(tmp_path: Path) -> None:
+    """A commit that needs the next segment waits for the one in the making, as a second one may not fit on the disk."""
+    background = HeldBack()
+    with opened(tmp_path, background=background) as store:
+        for number in range(1, 11):
+            write_body(store, number)
+        check_waits(background, lambda: write_body(store, 11))
+        assert segment_sizes(tmp_path) == [1 << 20, 1 << 20]

@@ -2,6 +2,10 @@
 
 Filling a file takes as long as writing it, so a thread does it while the active segment is filled. Files of segments
 that are no longer needed are used again; more of them than are likely to be needed soon are deleted.
+
+Only one file is created at a time. A writer that needs one meanwhile waits for it: two at once take longer, and on a
+disk that is almost full neither may fit. A closed log has no file in the making, since the next one to open the folder
+would take that for a free file and write to it.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ Background = Callable[[Callable[[], None]], None]
 
 
 def in_thread(work: Callable[[], None]) -> None:
-    """PageRun a function in a thread."""
+    """Run a function in a thread."""
     threading.Thread(target=work, name="fairlane-log-segment", daemon=True).start()
 
 
@@ -44,7 +48,7 @@ class Slots:
         self._folder = folder
         self._background = background
         self._bytes_max = segment_bytes_max
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._free: dict[int, int] = {}
         self._next = 1
         self._is_preparing = False
@@ -70,7 +74,10 @@ class Slots:
     def take(self, size: int) -> tuple[int, int]:
         """Return the slot and the size of a file with at least a size; it is created if none is free."""
         with self._lock:
-            fitting = [slot for slot, bytes_ in self._free.items() if bytes_ >= size]
+            fitting = self._fitting(size)
+            if not fitting and self._is_preparing:
+                self._wait()
+                fitting = self._fitting(size)
             if fitting:
                 slot = min(fitting, key=lambda slot: self._free[slot])
                 return slot, self._free.pop(slot)
@@ -85,7 +92,7 @@ class Slots:
         if size <= SEGMENT_BYTES_MIN:
             return True
         with self._lock:
-            has_one = any(bytes_ >= size for bytes_ in self._free.values())
+            has_one = bool(self._fitting(size))
         if not has_one:
             self.prepare(size)
         return has_one
@@ -93,7 +100,7 @@ class Slots:
     def prepare(self, size: int) -> None:
         """Create a free file of at least a size in the background, unless there is one."""
         with self._lock:
-            if self._is_preparing or any(bytes_ >= size for bytes_ in self._free.values()):
+            if self._is_preparing or self._is_closed or self._fitting(size):
                 return
             self._is_preparing = True
             slot = self._next
@@ -122,9 +129,16 @@ class Slots:
             self._files.remove(self._folder / file_name(slot))
 
     def close(self) -> None:
-        """Prepare nothing more."""
+        """Prepare nothing more, and wait until what is being prepared is there or given up."""
         with self._lock:
             self._is_closed = True
+            self._wait()
+
+    def _fitting(self, size: int) -> list[int]:
+        return [slot for slot, bytes_ in self._free.items() if bytes_ >= size]
+
+    def _wait(self) -> None:
+        self._lock.wait_for(lambda: not self._is_preparing)
 
     def _prepare(self, slot: int, size: int) -> None:
         try:
@@ -135,7 +149,9 @@ class Slots:
         except OSError as error:  # the commit that needs it tries again, and reports it
             _log.warning("Cannot prepare a segment of the log: %s.", error)
         finally:
-            self._is_preparing = False
+            with self._lock:
+                self._is_preparing = False
+                self._lock.notify_all()
 
     def _create(self, slot: int, size: int) -> None:
         """Create a file of zeros, durably."""
