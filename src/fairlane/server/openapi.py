@@ -13,7 +13,7 @@ from fairlane.server.interfaces.exchange import JSON, MSGPACK, RAW
 from fairlane.server.interfaces.json_messages import JSON_FORMS
 from fairlane.server.interfaces.raw_payload import PARAMETERS
 from fairlane.server.live import feed
-from fairlane.server.routes import journal, reports
+from fairlane.server.routes import history, journal, reports
 from fairlane.verbs.config import ConfigValues
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.messages import EnqueueResults, Results
@@ -71,6 +71,13 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
         "Queues, rates and shares about once a second, as server-sent events.",
         ("text/event-stream",),
     ),
+    "/v1/history": (
+        "history",
+        history.QueueHistory,
+        history.PARAMETERS,
+        "What a queue, or all together, did in the last hour or day.",
+        _KINDS,
+    ),
     "/v1/reports": ("reports", reports.Reports, (), "What the data pipeline has made.", _KINDS),
     "/healthz": ("healthz", None, (), "Whether the process lives.", _KINDS),
     "/readyz": ("readyz", None, (), "Whether work is taken.", _KINDS),
@@ -82,7 +89,17 @@ def description() -> dict[str, Any]:
     """Return the OpenAPI document."""
     shapes = {shape for _, asked, answered, _ in _POSTS.values() for shape in (asked, answered)}
     shapes |= set(JSON_FORMS.values())
-    shapes |= {Consume, Delivery, WatchQueue, QueueList, QueueView, ConfigValues, ErrorAnswer, reports.Reports}
+    shapes |= {
+        Consume,
+        Delivery,
+        WatchQueue,
+        QueueList,
+        QueueView,
+        ConfigValues,
+        ErrorAnswer,
+        reports.Reports,
+        history.QueueHistory,
+    }
     ordered = sorted(shapes, key=lambda shape: (shape.__module__, shape.__qualname__))
     refs, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
     ref_of = dict(zip(ordered, refs, strict=True))
