@@ -105,7 +105,7 @@ def description() -> dict[str, Any]:
     ref_of = dict(zip(ordered, refs, strict=True))
     paths: dict[str, Any] = {}
     for path, (name, asked, answered, right) in _POSTS.items():
-        paths.setdefault(path, {})["post"] = _post(name, asked, ref_of[asked], ref_of[answered], right)
+        paths.setdefault(path, {})["post"] = _post(name, asked, ref_of[asked], ref_of[answered], right, _topic(asked))
         if asked in JSON_FORMS:
             content = paths[path]["post"]["requestBody"]["content"]
             content[JSON] = {"schema": ref_of[JSON_FORMS[asked]]}
@@ -113,7 +113,7 @@ def description() -> dict[str, Any]:
     _add_raw(paths)
     for path, (name, asked, delivered, kind, told) in _STREAMS.items():
         schema = ref_of[delivered] if delivered is not None else {"type": "string"}
-        operation = _post(name, asked, ref_of[asked], schema, "consume")
+        operation = _post(name, asked, ref_of[asked], schema, "consume", "Subscriptions")
         operation["summary"] = told
         operation["responses"]["200"]["content"] = {kind: {"schema": schema}}
         paths.setdefault(path, {})["post"] = operation
@@ -158,15 +158,26 @@ def _add_raw(paths: dict[str, Any]) -> None:
         responses["204"] = {"description": f"With Accept: {RAW}: nothing was there."}
 
 
-def _post(name: str, asked: type, request: Any, answer: Any, right: str) -> dict[str, Any]:  # noqa: ANN401 - schemas
+def _post(name: str, asked: type, request: Any, answer: Any, right: str, topic: str) -> dict[str, Any]:  # noqa: ANN401 - schemas
     return {
         "operationId": name,
         "summary": (asked.__doc__ or "").strip().partition("\n")[0],
         "description": f"Needs the right to {right}.",
-        "tags": [right],
+        "tags": [topic],
         "requestBody": {"required": True, "content": {kind: {"schema": request} for kind in (JSON, MSGPACK)}},
         "responses": {"200": _content("Done.", answer), **_refusals()},
     }
+
+
+def _topic(asked: type) -> str:
+    """Return the task that a request belongs to: the module of its verb."""
+    return (
+        asked.__module__.rpartition(".")[2]
+        .replace("_", " ")
+        .replace("keys", "API keys")
+        .capitalize()
+        .replace("Api", "API")
+    )
 
 
 def _get(name: str, path: str, parameters: tuple[str, ...], told: str) -> dict[str, Any]:
@@ -175,7 +186,7 @@ def _get(name: str, path: str, parameters: tuple[str, ...], told: str) -> dict[s
     return {
         "operationId": name,
         "summary": told,
-        "tags": ["look"],
+        "tags": ["Pages"],
         "parameters": [
             {
                 "name": parameter,

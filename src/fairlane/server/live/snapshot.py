@@ -19,7 +19,7 @@ from fairlane.server.live.fold import EventCounts
 from fairlane.server.live.streams import StreamSnapshot
 from fairlane.server.live.windows import HeldBy, KeyWindows, Window
 
-QUEUES_MAX: Final = 200
+QUEUES_MAX: Final = 1_000
 CONSIDERED_MAX: Final = 300
 """Keys that entitled shares are computed over: as many with the most messages, and as many served most."""
 
