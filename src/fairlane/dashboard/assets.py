@@ -17,6 +17,7 @@ HEADERS: Final = {
     "cache-control": "no-cache",
 }
 """Only these files run, nothing is loaded from elsewhere, and no other page may frame this one."""
+_PAGES: Final = {"index.html": "/", "docs.html": "/docs"}
 _KINDS: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -36,12 +37,12 @@ class Asset:
 
 @cache
 def assets() -> dict[str, Asset]:
-    """Return all files by the path they are served at. The page itself is at ``/``."""
+    """Return all files by the path they are served at. The pages have short paths."""
     found: dict[str, Asset] = {}
     for file in files(__package__).joinpath("static").iterdir():
         kind = _KINDS.get(file.name[file.name.rfind(".") :])
         if kind is not None:
             data = file.read_bytes()
-            path = "/" if file.name == "index.html" else PREFIX + file.name
+            path = _PAGES.get(file.name, PREFIX + file.name)
             found[path] = Asset(data, kind, f'"{sha256(data).hexdigest()[:16]}"')
     return found

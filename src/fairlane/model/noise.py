@@ -3,9 +3,9 @@
 A key is *noisy* if it wants far more than its share while others make do with theirs. To accuse a paying tenant falsely
 costs more trust than to miss a small one, so all of this must hold over the window:
 
-- it wanted at least ``TIMES`` its share. What a key *wanted* is what it was served, what it has waiting, and what
-  limits refused. Its share is what it was entitled to, or its part by weight if that is more: a key that wants less
-  than its part is never noisy, however little it got;
+- it wanted at least ``TIMES`` its share. What a key *wanted* is its demand in the window: what it brought, and what
+  limits refused; see ``demand``. Its share is what it was entitled to, or its part by weight if that is more: a key
+  that wants less than its part is never noisy, however little it got;
 - what it wanted beyond its share is at least ``OF_CAPACITY`` of all that was served, so that it matters;
 - it wanted at least ``TIMES`` what is usual among the others, by weight: the lower quartile of them. If all want too
   much, there are too few consumers, and no key is to blame.
@@ -33,7 +33,7 @@ class KeyLoad:
     """What one key wanted and got in a window, as cost.
 
     Attributes:
-        wanted: what it was served, what it has waiting, and what limits refused.
+        wanted: its demand, from ``demand``.
         served: what it was served.
         entitled: what it was entitled to, by weight among the keys that had work, and at most what it could use.
         part: its part of all that was served, by weight among all keys, whatever they wanted.
@@ -48,6 +48,33 @@ class KeyLoad:
     def share(self) -> float:
         """The most that it may take without being noisy."""
         return max(self.entitled, self.part)
+
+
+def demand(
+    *,
+    arrived: float,
+    served: float,
+    refused: float,
+    waiting: float = 0.0,
+    waited_ms: float | None = None,
+    window_ms: float = 0,
+) -> float:
+    """Return what a key wanted in a window.
+
+    A backlog is demand of the time in which it arrived. A tenant that brings a quarter more than its share all day has
+    a large backlog in the evening, and still wants only a quarter more. What is handed out first has waited as long as
+    the rest took to arrive, so the part of the backlog that belongs to the window follows from that wait.
+
+    Args:
+        arrived: what was enqueued in the window, as far as it was observed.
+        served: what was served; some of it may have arrived before the window.
+        refused: what limits refused.
+        waiting: the backlog at the end of the window.
+        waited_ms: how long the latest messages that were served had waited; None if there were none.
+        window_ms: how long the window was observed.
+    """
+    part = min(1.0, window_ms / waited_ms) if waited_ms else 1.0
+    return refused + max(arrived, served, waiting * part)
 
 
 def noisy_keys(loads: Mapping[K, KeyLoad]) -> list[K]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from fairlane.model.noise import KeyLoad, noisy_keys, victims
+from fairlane.model.noise import KeyLoad, demand, noisy_keys, victims
 from fairlane.report.rollups import grouped, latest_weights
 from fairlane.report.sections import Cell
 from fairlane.report.tables import Tables
@@ -13,11 +13,7 @@ _PLACE = ("queue", "top_key")
 
 
 def _loads_by_queue(tables: Tables) -> dict[str, dict[str, KeyLoad]]:
-    """Return what each tenant wanted and got over the period, by queue.
-
-    A tenant wanted what it enqueued or had refused, and at least what it was served: some of that may have waited since
-    before the period.
-    """
+    """Return what each tenant wanted and got over the period, by queue."""
     served = grouped(tables, "fairness_keys", _PLACE, {"served_cost": "sum", "entitled_cost": "sum"})
     wanted = grouped(tables, "tenant_usage", _PLACE, {"enqueued_cost": "sum", "refused_cost": "sum"})
     weights = latest_weights(tables)
@@ -28,8 +24,9 @@ def _loads_by_queue(tables: Tables) -> dict[str, dict[str, KeyLoad]]:
         weight[queue] += weights[queue, key]
     found: dict[str, dict[str, KeyLoad]] = defaultdict(dict)
     for (queue, key), (cost, entitled) in served.items():
+        arrived, refused = wanted.get((queue, key), (0, 0))
         found[queue][key] = KeyLoad(
-            wanted=max(cost, sum(wanted.get((queue, key), (0, 0)))),
+            wanted=demand(arrived=arrived, served=cost, refused=refused),
             served=cost,
             entitled=entitled,
             part=capacity[queue] * weights[queue, key] / (weight[queue] or 1),

@@ -24,6 +24,7 @@ from fairlane.server.api_keys import ApiKeys
 from fairlane.server.connections import SCOPE_KEY, Connections, OpenConnection
 from fairlane.server.interfaces.asgi import Headers, Scope, address_of
 from fairlane.server.limits import CallLimits
+from fairlane.server.live.recorder import HistoryRecorder
 from fairlane.server.live.viewers import Viewers
 from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
@@ -86,6 +87,8 @@ class ServerContext:
             queues_max=metrics_queues_max,
             keys_max=metrics_keys_max,
         )
+        self.recorder = HistoryRecorder(observed, self.metrics.fold, queues_max=metrics_queues_max)
+        """Records what the queues did in the last hour and day, while its task runs."""
         rate = self.limits.requests_per_second
         self.rates = None if rate is None else RateLimits(rate, self.limits.requests_burst, now_ms=observed.now_ms)
         """Limits how often each caller may ask; None without a limit."""

@@ -13,7 +13,7 @@ from fairlane.server.interfaces.exchange import JSON, MSGPACK, RAW
 from fairlane.server.interfaces.json_messages import JSON_FORMS
 from fairlane.server.interfaces.raw_payload import PARAMETERS
 from fairlane.server.live import feed
-from fairlane.server.routes import journal, reports
+from fairlane.server.routes import history, journal, reports
 from fairlane.verbs.config import ConfigValues
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.messages import EnqueueResults, Results
@@ -71,6 +71,13 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
         "Queues, rates and shares about once a second, as server-sent events.",
         ("text/event-stream",),
     ),
+    "/v1/history": (
+        "history",
+        history.QueueHistory,
+        history.PARAMETERS,
+        "What a queue, or all together, did in the last hour or day.",
+        _KINDS,
+    ),
     "/v1/reports": ("reports", reports.Reports, (), "What the data pipeline has made.", _KINDS),
     "/healthz": ("healthz", None, (), "Whether the process lives.", _KINDS),
     "/readyz": ("readyz", None, (), "Whether work is taken.", _KINDS),
@@ -82,13 +89,23 @@ def description() -> dict[str, Any]:
     """Return the OpenAPI document."""
     shapes = {shape for _, asked, answered, _ in _POSTS.values() for shape in (asked, answered)}
     shapes |= set(JSON_FORMS.values())
-    shapes |= {Consume, Delivery, WatchQueue, QueueList, QueueView, ConfigValues, ErrorAnswer, reports.Reports}
+    shapes |= {
+        Consume,
+        Delivery,
+        WatchQueue,
+        QueueList,
+        QueueView,
+        ConfigValues,
+        ErrorAnswer,
+        reports.Reports,
+        history.QueueHistory,
+    }
     ordered = sorted(shapes, key=lambda shape: (shape.__module__, shape.__qualname__))
     refs, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
     ref_of = dict(zip(ordered, refs, strict=True))
     paths: dict[str, Any] = {}
     for path, (name, asked, answered, right) in _POSTS.items():
-        paths.setdefault(path, {})["post"] = _post(name, asked, ref_of[asked], ref_of[answered], right)
+        paths.setdefault(path, {})["post"] = _post(name, asked, ref_of[asked], ref_of[answered], right, _topic(asked))
         if asked in JSON_FORMS:
             content = paths[path]["post"]["requestBody"]["content"]
             content[JSON] = {"schema": ref_of[JSON_FORMS[asked]]}
@@ -96,7 +113,7 @@ def description() -> dict[str, Any]:
     _add_raw(paths)
     for path, (name, asked, delivered, kind, told) in _STREAMS.items():
         schema = ref_of[delivered] if delivered is not None else {"type": "string"}
-        operation = _post(name, asked, ref_of[asked], schema, "consume")
+        operation = _post(name, asked, ref_of[asked], schema, "consume", "Subscriptions")
         operation["summary"] = told
         operation["responses"]["200"]["content"] = {kind: {"schema": schema}}
         paths.setdefault(path, {})["post"] = operation
@@ -141,15 +158,26 @@ def _add_raw(paths: dict[str, Any]) -> None:
         responses["204"] = {"description": f"With Accept: {RAW}: nothing was there."}
 
 
-def _post(name: str, asked: type, request: Any, answer: Any, right: str) -> dict[str, Any]:  # noqa: ANN401 - schemas
+def _post(name: str, asked: type, request: Any, answer: Any, right: str, topic: str) -> dict[str, Any]:  # noqa: ANN401 - schemas
     return {
         "operationId": name,
         "summary": (asked.__doc__ or "").strip().partition("\n")[0],
         "description": f"Needs the right to {right}.",
-        "tags": [right],
+        "tags": [topic],
         "requestBody": {"required": True, "content": {kind: {"schema": request} for kind in (JSON, MSGPACK)}},
         "responses": {"200": _content("Done.", answer), **_refusals()},
     }
+
+
+def _topic(asked: type) -> str:
+    """Return the task that a request belongs to: the module of its verb."""
+    return (
+        asked.__module__.rpartition(".")[2]
+        .replace("_", " ")
+        .replace("keys", "API keys")
+        .capitalize()
+        .replace("Api", "API")
+    )
 
 
 def _get(name: str, path: str, parameters: tuple[str, ...], told: str) -> dict[str, Any]:
@@ -158,7 +186,7 @@ def _get(name: str, path: str, parameters: tuple[str, ...], told: str) -> dict[s
     return {
         "operationId": name,
         "summary": told,
-        "tags": ["look"],
+        "tags": ["Pages"],
         "parameters": [
             {
                 "name": parameter,

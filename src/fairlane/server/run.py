@@ -124,6 +124,7 @@ async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
                 async with (
                     _spans(settings, context) as context.spans,
                     _in_background(context.api_keys.keep_sweeping()),
+                    _in_background(context.recorder.run()),
                     _grpc(context, settings) as grpc_address,
                     _in_background(_watch_node(node, _advertised(grpc_address, node), server)),
                 ):

@@ -41,9 +41,25 @@ export async function call(path, body = {}) {
   return (await request(`/v1/${path}`, options)).json();
 }
 
+// Sends a request as it is, and returns the answer as text, whatever it is.
+export async function send(method, path, body) {
+  try {
+    const options = body === undefined ? { method } : { method, body, headers: headers({ "Content-Type": "application/json" }) };
+    const answer = await fetch(path, { headers: headers({}), ...options, credentials: "omit", cache: "no-store" });
+    const text = await answer.text();
+    const isJson = answer.headers.get("content-type")?.startsWith("application/json");
+    return { status: answer.status, words: answer.statusText, text: isJson && text ? JSON.stringify(JSON.parse(text), null, 2) : text };
+  } catch (error) {
+    return { status: 0, words: "not sent", text: String(error) };
+  }
+}
+
 export async function get(path) {
   return (await request(`/v1/${path}`, {})).json();
 }
+
+// Returns what a queue did in the last hour or day; of all queues together if it is null.
+export const history = (queue, span) => get(`history?${new URLSearchParams({ span, ...(queue && { queue }) })}`);
 
 // Returns one queue for each journal. A cluster has a journal per group of queues; a single server has one journal, for
 // which no queue is named (null). A split queue is named by its first partition, because the plain name means all of
@@ -98,11 +114,26 @@ export async function journal(parameters) {
 // The live feed. It reconnects automatically. Its events are "snapshot", "state" and "refused".
 export class Live extends EventTarget {
   snapshot = null;
+  heard_ms = null;
   #query = null;
+  #wanted = {};
+  #name = "";
   #abort = null;
 
+  // Watches the keys of a queue, of which those that contain a text.
   watch(queue, match = "") {
-    const query = new URLSearchParams(queue ? { queue, ...(match && { match }) } : {}).toString();
+    this.#wanted = queue ? { queue, ...(match && { match }) } : {};
+    this.#begin();
+  }
+
+  // Lists only queues that contain a text, for servers with very many.
+  find(name) {
+    this.#name = (this.snapshot?.queues_left_off ?? 0) > 0 || this.#name ? name : "";
+    this.#begin();
+  }
+
+  #begin() {
+    const query = new URLSearchParams({ ...this.#wanted, ...(this.#name && { queues_match: this.#name }) }).toString();
     if (query === this.#query && this.#abort) return;
     this.#query = query;
     this.stop();
@@ -127,6 +158,7 @@ export class Live extends EventTarget {
         for await (const snapshot of snapshots(answer.body)) {
           if (signal.aborted) return;
           tries = 0;
+          this.heard_ms = Date.now();
           this.snapshot = Object.assign(snapshot, { isFirst });
           isFirst = false;
           this.#tell("state", "live");

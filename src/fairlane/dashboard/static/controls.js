@@ -1,9 +1,9 @@
 // Controls for operators, and the recent changes with the API keys that made them.
 
 import { call, journal, journals } from "./api.js";
-import { Table, el, field, instant, number, once, setText } from "./dom.js";
+import { Pager, Table, ago, el, field, number, once, setText } from "./dom.js";
 
-const EVENTS_SEARCHED = 100000, SHOWN = 50;
+const EVENTS_SEARCHED = 100000, SHOWN = 25;
 const KINDS = "queue_set,queue_removed,queue_paused,config_set";
 
 // Returns recent changes, the latest first. In a cluster every journal has each change of config within a second, so
@@ -29,7 +29,7 @@ export function controlsPage(app) {
     } },
   ]);
   const changes = new Table("Recent changes", [
-    { title: "when", class: "name", text: each => instant(each.at_ms) },
+    { title: "when", class: "name", fill: (cell, each) => ago(cell, each.at_ms, app.now) },
     { title: "change", class: "why", text: changeText },
     { title: "by", text: each => each.by ?? "unknown" },
   ]);
@@ -38,12 +38,8 @@ export function controlsPage(app) {
   const burst = el("input", { id: "burst", type: "number", min: "1", step: "any", placeholder: "empty: rate × 1 s" });
   const form = el("form", { class: "choices", onsubmit: event => { event.preventDefault(); save(); } },
     field("Throttle", name), field("Rate per second", rate), field("Burst", burst), el("button", {}, "Set throttle"));
-  const hooks = new Table("Hooks by queue", [
-    { title: "queue", class: "name", fill: (cell, queue) =>
-      setText(once(cell, () => el("a", { href: `#/hooks/${encodeURIComponent(queue.name)}` })), queue.name) },
-    { title: "waiting", class: "number", text: queue => number(queue.waiting) },
-  ]);
-  let updates = 0;
+  let updates = 0, latest = [];
+  const pager = new Pager(SHOWN, () => list());
 
   function edit(throttle) {
     [name.value, rate.value, burst.value] = [throttle.name, throttle.rate, throttle.burst];
@@ -60,22 +56,25 @@ export function controlsPage(app) {
   async function load() {
     await app.act(async () => {
       throttles.update((await call("config/throttles")).throttles, each => each.name);
-      changes.update((await latestChanges()).slice(0, SHOWN), each => `${each.at_ms} ${each.kind} ${each.queue} ${each.name} ${each.key}`);
+      latest = await latestChanges();
+      list();
     }, { isSilent: true });
+  }
+
+  function list() {
+    changes.update(pager.page(latest, "changes"), each => `${each.at_ms} ${each.kind} ${each.queue} ${each.name} ${each.key}`);
   }
 
   app.live.watch(app.watched);
   load();
-  const update = snapshot => {
+  const update = () => {
     updates += 1;
     if (updates % 5 === 0) load();
-    hooks.update(snapshot.queues.filter(queue => !queue.name.endsWith(".dlq")).sort((one, other) => one.name.localeCompare(other.name)), queue => queue.name);
   };
   return { title: "Controls", update, nodes: [
     el("section", { class: "panel" }, el("h2", {}, "Throttles"), throttles.node, form),
-    el("p", { class: "faint" }, "Pause queues and keys, and change weights, on the page of the queue."),
-    el("section", { class: "panel short" }, el("h2", {}, "Hooks"), hooks.node),
-    el("section", { class: "panel" }, el("h2", {}, "Recent changes"), changes.node)] };
+    el("p", { class: "faint" }, "Pause queues and keys, change weights, and edit policies and hooks on the page of the queue."),
+    el("section", { class: "panel" }, el("h2", {}, "Recent changes"), pager.node, changes.node)] };
 }
 
 function changeText(event) {

@@ -1,9 +1,12 @@
-// Dead letters: grouped by error, inspected and redriven.
+// Dead letters: grouped by error, inspected, retried and deleted: one, a selection, or all that match a filter.
 
 import { call } from "./api.js";
-import { Table, el, field, instant, keyPath, keyText, number, once, setText } from "./dom.js";
+import { Pager, Table, ago, el, field, fold, keyPath, keyText, number, once, setText } from "./dom.js";
+import { payloadText } from "./message.js";
+import { Selection, idColumn, keyColumn } from "./messages.js";
+import { Redrive } from "./redrive.js";
 
-const PAGE = 1000, PAGES_MAX = 5, SHOWN = 100;
+const PAGE = 1000, PAGES_MAX = 5, ROWS = 50, DELETED_AT_ONCE = 1000, PREVIEW_BYTES_MAX = 1000000, PREVIEW_MAX = 60;
 
 export function deadPage(app, name) {
   return name ? lettersPage(app, name) : choosingPage(app);
@@ -15,7 +18,7 @@ function choosingPage(app) {
       setText(once(cell, () => el("a", { href: `#/dead/${encodeURIComponent(queue.name)}` })), queue.name) },
     { title: "dead letters", class: "number", text: queue => number(queue.dead) },
     { title: "new /s", class: "number", text: queue => queue.rates.dead.toFixed(1) },
-  ]);
+  ], { empty: "No queue has dead letters. A message becomes one when its attempts are used up, and is kept here until you retry or delete it." });
   app.live.watch(app.watched);
   const update = snapshot => table.update(snapshot.queues.filter(queue => queue.dead)
     .sort((one, other) => other.dead - one.dead), queue => queue.name);
@@ -35,69 +38,7 @@ function groupsOf(letters) {
   return [...groups.values()].sort((one, other) => other.letters.length - one.letters.length);
 }
 
-function lettersPage(app, name) {
-  const dlq = `${name}.dlq`;
-  let chosen = null, groups = [], found = [], seen = null;
-  const count = el("p", { class: "large", id: "count" });
-  const table = new Table("By error", [
-    { title: "last error", class: "name", fill: (cell, group) =>
-      setText(once(cell, () => el("button", { class: "link", onclick: event => choose(event.target.closest("tr").item) })), group.error || "no error text") },
-    { title: "reason", text: group => group.reason },
-    { title: "messages", class: "number", text: group => number(group.letters.length) },
-    { title: "keys", text: group => [...group.keys].slice(0, 3).join(", ") + (group.keys.size > 3 ? ` and ${group.keys.size - 3} more` : "") },
-  ]);
-  const letters = new Table("Messages", [
-    { title: "id", class: "name", fill: (cell, each) => setText(once(cell, () => el("a", { href: `#/message/${encodeURIComponent(dlq)}/${each.id}` })), each.id) },
-    { title: "key", text: each => keyText(each.fairness_key) },
-    { title: "dead since", text: each => each.dead ? instant(each.dead.at_ms) : "–" },
-    { title: "attempts", class: "number", text: each => number(each.attempts) },
-    { title: "error", class: "why", text: each => each.errors.at(-1)?.error ?? "" },
-  ]);
-  const redrive = new Redrive(app, dlq);
-  const key = el("input", { id: "letter-key", autocomplete: "off", placeholder: "any", oninput: () => filter() });
-  const error = el("input", { id: "letter-error", autocomplete: "off", placeholder: "any", oninput: () => filter() });
-
-  function choose(group) {
-    chosen = chosen?.id === group?.id ? null : group;
-    const all = chosen ? chosen.letters : groups.flatMap(each => each.letters);
-    letters.update(all.slice(0, SHOWN), each => each.id);
-    const name = key.value.trim();  // a key without dead letters must match none, not all
-    redrive.choose(chosen, { ...(name && { fairness_key: groups[0]?.letters[0].fairness_key ?? name }), ...(error.value && { error: error.value }) });
-  }
-
-  // Filters by key and by a text in the errors.
-  function filter() {
-    const name = key.value.trim();
-    groups = groupsOf(found.filter(letter => (!name || keyPath(letter.fairness_key) === name)
-      && (!error.value || letter.errors.some(each => each.error.includes(error.value)))));
-    table.update(groups, group => group.id);
-    const again = chosen && groups.find(group => group.id === chosen.id);
-    chosen = null;
-    choose(again ?? null);
-  }
-
-  async function load() {
-    await app.act(async () => {
-      found = await all(dlq);
-      filter();
-    }, { isSilent: true });
-  }
-
-  function update(snapshot) {
-    const queue = snapshot.queues.find(each => each.name === name);
-    if (!queue) return;
-    setText(count, `${number(queue.dead)} dead letters of ${name}`);
-    if (queue.dead !== seen) { seen = queue.dead; load(); }
-    redrive.look();
-  }
-
-  app.live.watch(app.watched);
-  redrive.list();
-  return { title: `Dead letters of ${name}`, update, nodes: [count,
-    el("section", { class: "panel" }, el("h2", {}, "Grouped by error"),
-      el("div", { class: "choices" }, field("Fairness key", key), field("Text in the error", error)), table.node),
-    redrive.node, el("section", { class: "panel" }, el("h2", {}, "Messages"), letters.node)] };
-}
+const firstLine = text => text.split("\n", 1)[0].slice(0, 160);
 
 async function all(dlq) {
   const found = [];
@@ -110,57 +51,132 @@ async function all(dlq) {
   return found;
 }
 
-class Redrive {
-  constructor(app, dlq) {
-    Object.assign(this, { app, dlq, redrives: [], wanted: {} });
-    this.which = el("p", { id: "which" }, "All dead letters of the queue.");
-    this.rate = el("input", { type: "number", min: "0", step: "any", placeholder: "no limit", id: "rate" });
-    this.count = el("input", { type: "number", min: "1", placeholder: "all", id: "most" });
-    this.table = new Table("Redrives", [
-      { title: "started", class: "name", text: each => instant(each.started_ms) },
-      { title: "kind", text: each => each.is_dry_run ? "dry run" : "redrive" },
-      { title: "status", text: each => each.error ? `${each.status}: ${each.error}` : each.status },
-      { title: "scanned", class: "number", text: each => `${number(each.scanned)} of ${number(each.total)}` },
-      { title: "matched", class: "number", text: each => number(each.matched) },
-      { title: "moved", class: "number", text: each => number(each.moved) },
-      { title: "controls", fill: (cell, each) => {
-        const stop = once(cell, () => el("button", { class: "quiet", onclick: event => this.stop(event.target.closest("tr").item) }, "Stop"));
-        stop.hidden = each.status !== "running";
-      } },
-    ]);
-    this.node = el("section", { class: "panel" }, el("h2", {}, "Redrive"), this.which,
-      el("div", { class: "choices" }, field("Messages per second", this.rate), field("Maximum count", this.count),
-        el("button", { id: "dry", onclick: () => this.start(true) }, "Dry run"), el("button", { id: "redrive", onclick: () => this.start(false) }, "Redrive")),
-      this.table.node);
+function lettersPage(app, name) {
+  const dlq = `${name}.dlq`;
+  let chosen = null, groups = [], found = [], listed = [], seen = null;
+  const count = el("p", { class: "large", id: "count" });
+  const table = new Table("By error", [
+    { title: "last error", class: "name", fill: (cell, group) => {
+      const button = once(cell, () => el("button", { class: "link", onclick: event => choose(event.target.closest("tr").item) }));
+      setText(button, firstLine(group.error) || "no error text");
+      button.setAttribute("aria-pressed", String(chosen?.id === group.id));
+    } },
+    { title: "reason", text: group => group.reason },
+    { title: "messages", class: "number", text: group => number(group.letters.length) },
+    { title: "keys", text: group => [...group.keys].slice(0, 3).join(", ") + (group.keys.size > 3 ? ` and ${group.keys.size - 3} more` : "") },
+  ], { empty: "No dead letter matches." });
+  const retry = el("button", { id: "retry-selected", disabled: true, onclick: () => retryOnes([...selection.ids]) }, "Retry selected");
+  const remove = el("button", { id: "delete-selected", class: "danger", disabled: true, onclick: () => deleteOnes([...selection.ids]) }, "Delete selected");
+  const selection = new Selection(ids => { retry.disabled = remove.disabled = !ids.length; setText(chosenWords, ids.length ? `${number(ids.length)} selected` : ""); });
+  const chosenWords = el("span", { class: "faint", role: "status" });
+  const letters = new Table("Messages", [
+    selection.column, idColumn(dlq), keyColumn,
+    { title: "died", fill: (cell, each) => ago(cell, each.dead?.at_ms, app.now) },
+    { title: "attempts", class: "number minor", text: each => number(each.attempts) },
+    { title: "error", class: "why", fill: (cell, each) => fold(cell, each.errors.at(-1)?.error ?? "") },
+    { title: "payload", class: "preview minor", fill: (cell, each) => setText(cell, previews.get(each.id) ?? "") },
+    { title: "controls", fill: (cell, each) => {
+      const box = once(cell, () => el("div", { class: "actions" }, el("button", { class: "quiet", onclick: event => retryOnes([event.target.closest("tr").item.id]) }, "Retry"),
+        el("button", { class: "quiet danger", onclick: event => deleteOnes([event.target.closest("tr").item.id]) }, "Delete")));
+      box.children[0].setAttribute("aria-label", `Retry ${each.id}`);
+      box.children[1].setAttribute("aria-label", `Delete ${each.id}`);
+    } },
+  ], { empty: "No dead letter matches." });
+  const previews = new Map();
+  const pager = new Pager(ROWS, () => list());
+  const redrive = new Redrive(app, dlq, () => deleteMatching());
+  const key = el("input", { id: "letter-key", autocomplete: "off", placeholder: "any", oninput: () => filter() });
+  const error = el("input", { id: "letter-error", autocomplete: "off", placeholder: "any", oninput: () => filter() });
+
+  function list() {
+    const page = pager.page(listed, "dead letters");
+    letters.update(page, each => each.id);
+    selection.show(page);
+    preview(page);
   }
 
-  choose(group, filters) {
-    this.wanted = { ...filters, ...(group && { reason: group.reason, ...(group.error && { error: group.error }) }) };
-    const { fairness_key: key, reason, error } = this.wanted;
-    const parts = [key && `with key ${keyText(key)}`, reason && `with reason ${reason}`, error && `with error: ${error}`].filter(Boolean);
-    setText(this.which, parts.length ? `Dead letters ${parts.join(", ")}` : "All dead letters of the queue.");
-  }
-
-  async start(isDryRun) {
-    const request = { queue: this.dlq, wanted: this.wanted, is_dry_run: isDryRun };
-    if (this.rate.value) request.rate = Number(this.rate.value);
-    if (this.count.value) request.count = Number(this.count.value);
-    if (!isDryRun && !await this.app.confirm("Redrive dead letters?", `${this.which.textContent} They return to their queue, and their attempts start at 0.`)) return;
-    await this.app.act(async () => { await call("queues/redrive", request); await this.list(); });
-  }
-
-  async stop(redrive) {
-    await this.app.act(async () => { await call("queues/redrive/stop", { id: redrive.id }); await this.list(); });
-  }
-
-  async list() {
-    await this.app.act(async () => {
-      this.redrives = (await call("queues/redrive/list")).redrives.filter(each => each.queue === this.dlq).reverse();
-      this.table.update(this.redrives, each => each.id);
+  // Loads the payloads of the shown messages, unless they are large together.
+  async function preview(page) {
+    const missing = page.filter(each => !previews.has(each.id));
+    if (!missing.length || missing.reduce((sum, each) => sum + each.size, 0) > PREVIEW_BYTES_MAX) return;
+    for (const each of missing) previews.set(each.id, "");
+    await app.act(async () => {
+      const { messages } = await call("queue/peek", { queue: dlq, count: missing.length, wanted: { ids: missing.map(each => each.id) }, with_body: true });
+      for (const each of messages) previews.set(each.id, payloadText(each.payload ?? "").slice(0, PREVIEW_MAX));
+      list();
     }, { isSilent: true });
   }
 
-  look() {
-    if (this.redrives.some(each => each.status === "running")) this.list();
+  function choose(group) {
+    chosen = chosen?.id === group?.id ? null : group;
+    listed = chosen ? chosen.letters : groups.flatMap(each => each.letters);
+    pager.first = 0;
+    list();
+    table.update(groups, each => each.id);
+    const name = key.value.trim();  // a key without dead letters must match none, not all
+    redrive.choose(chosen, { ...(name && { fairness_key: groups[0]?.letters[0].fairness_key ?? name }), ...(error.value && { error: error.value }) });
   }
+
+  // Filters by key and by a text in the errors.
+  function filter() {
+    const name = key.value.trim();
+    groups = groupsOf(found.filter(letter => (!name || keyPath(letter.fairness_key) === name)
+      && (!error.value || letter.errors.some(each => each.error.includes(error.value)))));
+    const again = chosen && groups.find(group => group.id === chosen.id);
+    chosen = null;
+    choose(again ?? null);
+  }
+
+  async function retryOnes(ids) {
+    const details = "They return to their queue, and their attempts start at 0.";
+    if (!await app.confirm(ids.length === 1 ? "Retry this dead letter?" : `Retry ${number(ids.length)} dead letters?`, details, null, { word: "Retry" })) return;
+    await app.act(async () => { await call("queues/redrive", { queue: dlq, wanted: { ids } }); await redrive.list(); });
+  }
+
+  async function deleteOnes(ids) {
+    const question = ids.length === 1 ? "Delete this dead letter?" : `Delete ${number(ids.length)} dead letters?`;
+    if (await app.confirm(question, "They are deleted for good.", null, { word: "Delete", isDangerous: true })) await app.act(async () => { await removed(ids); await load(); });
+  }
+
+  const removed = ids => call("queue/cancel", { queue: dlq, ids, reason: "deleted on the dashboard" });
+
+  // Deletes all that match the filter, on the server, however many they are.
+  async function deleteMatching() {
+    if (!await app.confirm("Delete dead letters?", `${redrive.which.textContent} They are deleted for good.`, null, { word: "Delete", isDangerous: true })) return;
+    await app.act(async () => {
+      for (let deleted = 0; ; ) {
+        const { messages } = await call("queue/peek", { queue: dlq, count: DELETED_AT_ONCE, wanted: redrive.wanted });
+        if (!messages.length) break;
+        const { results } = await removed(messages.map(each => each.id));
+        deleted += messages.length;
+        setText(redrive.progress, `${number(deleted)} deleted`);
+        if (results.every(each => each.error)) break;  // none of them can be deleted
+      }
+      await load();
+    });
+  }
+
+  async function load() {
+    await app.act(async () => {
+      found = await all(dlq);
+      filter();
+    }, { isSilent: true });
+  }
+
+  function update(snapshot) {
+    const queue = snapshot.queues.find(each => each.name === name);
+    if (!queue) return;
+    const isPart = queue.dead > PAGE * PAGES_MAX;
+    setText(count, `${number(queue.dead)} dead letters of ${name}${isPart ? `; the first ${number(PAGE * PAGES_MAX)} are listed, and redrives and deletions by filter act on all` : ""}`);
+    if (queue.dead !== seen) { seen = queue.dead; load(); }
+    redrive.look();
+  }
+
+  app.live.watch(app.watched);
+  redrive.list();
+  return { title: `Dead letters of ${name}`, update, nodes: [count,
+    el("section", { class: "panel" }, el("h2", {}, "Grouped by error"),
+      el("div", { class: "choices" }, field("Fairness key", key), field("Text in the error", error)), table.node),
+    redrive.node, el("section", { class: "panel" }, el("h2", {}, "Messages"),
+      el("div", { class: "choices" }, retry, remove, chosenWords, pager.node), letters.node)] };
 }

@@ -1,7 +1,7 @@
 // The fairness keys of one queue: which are noisy, which wait and why, as sentences and as a table.
 
 import { shareBar } from "./charts.js";
-import { Table, clock, el, keyText, number, percent, setText, span } from "./dom.js";
+import { Table, el, keyText, number, percent, setText, span } from "./dom.js";
 
 export const WINDOWS = ["10 s", "1 min", "5 min"];
 const SENTENCES = 3, LONG_MS = 1000, MANY = 20;
@@ -9,15 +9,14 @@ const SENTENCES = 3, LONG_MS = 1000, MANY = 20;
 // The rate of a key is shown under its config key, rate:QUEUE:KEY.
 const throttleText = name => name.startsWith("rate:") ? "its rate" : `throttle ${name}`;
 
-export function why(queue, key, at) {
+export function why(queue, key, at, throttles = []) {
   if (key.messages <= (key.leased ?? 0)) return "";
   if (queue.is_paused) return "queue paused";
   if (key.is_paused) return "paused";
   if (key.throttle) {
-    const until = key.throttled_until_ms;
-    return until === undefined || until === null
-      ? `${throttleText(key.throttle)} passes nothing`
-      : `${throttleText(key.throttle)}: next token ${clock(until)}`;
+    if (key.throttled_until_ms === undefined || key.throttled_until_ms === null) return `${throttleText(key.throttle)} passes nothing`;
+    const rate = throttles.find(each => each.name === key.throttle)?.rate, waiting = key.messages - key.leased;
+    return `${throttleText(key.throttle)}: ${rate ? `${rate}/s, ${number(waiting)} waiting, about ${span(waiting / rate * 1000)}` : "waiting for a token"}`;
   }
   if (key.held_by?.kind === "throttle") return `limited by ${throttleText(key.held_by.name)}`;
   if (key.held_by?.kind === "cap") return `at its cap of ${key.cap}`;
@@ -43,7 +42,7 @@ export function verdicts(queue, keys, at) {
   for (const key of held.slice(0, SENTENCES)) {
     const wait = key.wait_p99_ms === undefined ? "" : `, p99 ${span(key.wait_p99_ms)}`;
     const kind = key.held_by ? "held" : "calm";
-    found.push([kind, [el("b", {}, keyText(key.key)), ` has ${number(key.messages - key.leased)} waiting${wait}: ${why(queue, key, at)}.`]]);
+    found.push([kind, [el("b", {}, keyText(key.key)), ` has ${number(key.messages - key.leased)} waiting${wait}: ${why(queue, key, at, keys.throttles)}.`]]);
   }
   if (!found.length) found.push(["good", queue.waiting ? "No key waits long." : "No backlog."]);
   return found;
@@ -79,7 +78,7 @@ export class Keys {
       { title: "share of service", class: "bar", hint: "The bar is the share the key received; the mark is its entitled share, by the weights of the keys that had work.",
         fill: (cell, key) => shareBar(cell, key.shares[0], key.shares[1], this.most) },
       { title: "wait reason", class: "why", fill: (cell, key) => {
-        setText(cell, why(this.queue, key, this.at));
+        setText(cell, why(this.queue, key, this.at, this.keys.throttles));
         cell.classList.toggle("held", Boolean(key.messages > key.leased && (key.held_by || this.queue.is_paused)));
       } },
       { title: "wait p50", class: "number minor", text: key => span(key.wait_p50_ms) },

@@ -1,9 +1,10 @@
 // One message: its status, its content, and its history from the journal.
 
 import { call, journal, journals, wholeOf } from "./api.js";
-import { Table, el, field, instant, keyText, number, span } from "./dom.js";
+import { cancelMessages } from "./messages.js";
+import { Pager, Table, ago, agoText, el, field, fold, instant, keyText, number, once, setText, span } from "./dom.js";
 
-const SLICE = 50000, SLICES_MAX = 40, PAYLOAD_MAX = 4096, PEEKED = 50, FOUND_MAX = 100;
+const SLICE = 50000, SLICES_MAX = 40, PAYLOAD_MAX = 4096, FOUND_MAX = 100;
 // An id holds the number of its message; the journal writes the number alone.
 const ID = /^([0-9a-f]{1,16}|[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})$/i;
 
@@ -15,35 +16,27 @@ export function messagePage(app, queue, id) {
     location.hash = `#/message/${encodeURIComponent(name.value.trim() || "-")}/${encodeURIComponent(wanted.value.trim())}`;
   } }, field("Queue", name), field("Message id or correlation id", wanted), el("button", {}, "Look up"));
   const found = el("div", { id: "found" });
+  const queues = new Table("Messages by queue", [
+    { title: "queue", class: "name", fill: (cell, each) => setText(once(cell, () => el("a", { href: `#/messages/${encodeURIComponent(each.name)}` })), each.name) },
+    { title: "waiting", class: "number", text: each => number(each.waiting) },
+    { title: "in flight", class: "number", text: each => number(each.leased) },
+  ], { empty: "No queue has messages." });
+  const pager = new Pager(25, () => list());
+  const list = () => queues.update(pager.page(app.live.snapshot.queues.filter(each => each.waiting + each.leased > 0), "queues with messages"), each => each.name);
+  const browse = el("section", { class: "panel" }, el("h2", {}, "Browse a queue"), pager.node, queues.node);
   app.live.watch(app.watched);
   if (id) look(app, found, queue === "-" ? null : queue, id);
-  else if (queue) listMessages(app, found, queue);
-  return { title: "Message", nodes: [form, found], update() {} };
-}
-
-async function listMessages(app, place, queue) {
-  await app.act(async () => {
-    const { messages } = await call("queue/peek", { queue, count: PEEKED });
-    const table = new Table(`First messages of ${queue}`, [
-      { title: "id", class: "name", fill: (cell, each) => cell.replaceChildren(el("a", { href: `#/message/${encodeURIComponent(queue)}/${each.id}` }, each.id)) },
-      { title: "key", text: each => keyText(each.fairness_key) },
-      { title: "status", text: each => each.status },
-      { title: "attempts", class: "number", text: each => number(each.attempts) },
-      { title: "enqueued", text: each => instant(each.enqueued_ms) },
-    ]);
-    table.update(messages, each => each.id);
-    place.replaceChildren(el("section", { class: "panel" }, table.node));
-  });
+  return { title: id ? "Message" : "Messages", nodes: id ? [form, found] : [form, browse], update() { if (!id) list(); } };
 }
 
 // A text that looks like an id is tried as an id first, then as a correlation id.
 async function look(app, place, queue, text) {
   place.replaceChildren(el("p", { class: "faint", role: "status" }, "Searching …"));
-  if (ID.test(text) && await show(place, queue, text.toLowerCase().padStart(16, "0"))) return;
+  if (ID.test(text) && await show(app, place, queue, text.toLowerCase().padStart(16, "0"))) return;
   const found = await correlated(text);
   const messages = found.events.filter(event => !queue || event.queue === queue);
   if (messages.length === 1) {
-    await show(place, messages[0].queue, messages[0].id);
+    await show(app, place, messages[0].queue, messages[0].id);
     return;
   }
   if (!messages.length) {
@@ -56,7 +49,7 @@ async function look(app, place, queue, text) {
     { title: "id", class: "name", fill: (cell, each) => cell.replaceChildren(el("a", { href: `#/message/${encodeURIComponent(each.queue)}/${each.id}` }, each.id)) },
     { title: "queue", text: each => each.queue },
     { title: "key", text: each => keyText(each.fairness_key ?? []) },
-    { title: "enqueued", text: each => instant(each.at_ms) },
+    { title: "enqueued", fill: (cell, each) => ago(cell, each.at_ms, app.now) },
   ]);
   table.update(messages.slice(0, FOUND_MAX), each => each.id);
   place.replaceChildren(el("section", { class: "panel" }, el("h2", {}, `${number(messages.length)} messages have this correlation id`), table.node));
@@ -87,7 +80,7 @@ async function correlatedIn(queue, text, events) {
 }
 
 // Shows one message and returns whether it exists or existed.
-async function show(place, queue, id) {
+async function show(app, place, queue, id) {
   const [history, direct] = await Promise.all([historyOf(id, queue), queue ? lookedAt(queue, id) : null]);
   const at = queue ?? history.events.findLast(event => event.target ?? event.queue)?.queue;
   const dead = history.events.findLast(event => event.target)?.target;
@@ -95,7 +88,7 @@ async function show(place, queue, id) {
   if (!view?.message && at) view = await lookedAt(at, id);
   if (!view?.message && dead) view = (await lookedAt(dead, id)) ?? view;
   const state = view?.message?.state_etag ? await stateOf(view.message) : [];
-  place.replaceChildren(...explained(view, history), ...(view?.message ? content(view.message) : []), ...state, timeline(history));
+  place.replaceChildren(...explained(app, view, history), ...(view?.message ? [controls(app, place, view.message), ...content(view.message)] : []), ...state, timeline(history));
   return Boolean(view?.message || history.events.length);
 }
 
@@ -155,11 +148,23 @@ async function historyIn(queue, id) {
   }
 }
 
-function explained(view, history) {
+// Retry a dead letter, or delete any message.
+function controls(app, place, message) {
+  const { queue, id, dead } = message;
+  const retry = async () => {
+    if (!await app.confirm("Retry this dead letter?", `It returns to ${dead.origin}, and its attempts start at 0.`, null, { word: "Retry" })) return;
+    if (await app.act(() => call("queues/redrive", { queue, wanted: { ids: [id] } }))) show(app, place, dead.origin, id);
+  };
+  const cancel = async () => { if (await cancelMessages(app, queue, [id])) show(app, place, queue, id); };
+  return el("p", { class: "actions" }, dead && el("button", { id: "retry", onclick: retry }, "Retry"),
+    el("button", { id: "cancel", class: "danger", onclick: cancel }, dead ? "Delete" : "Cancel message"), el("a", { href: `#/messages/${encodeURIComponent(queue)}` }, `Messages of ${queue}`));
+}
+
+function explained(app, view, history) {
   const last = history.events.at(-1);
   if (view?.message) {
     const dead = view.message.dead, found = view.why?.words ?? `The message is ${view.message.status}.`;
-    const words = dead ? `Dead letter of ${dead.origin} since ${instant(dead.at_ms)} (${dead.reason}). ${found}` : found;
+    const words = dead ? `Dead letter of ${dead.origin} since ${agoText(dead.at_ms, app.now)} (${dead.reason}). It stays until it is retried or deleted.` : found;
     return [el("section", { class: "panel" }, el("h2", {}, "Status"), el("p", { id: "explain", class: "large" }, words))];
   }
   const words = last ? `No longer in a queue: ${ENDINGS[last.kind] ?? `its last event was ${last.kind}`}.`
@@ -177,14 +182,20 @@ function content(message) {
   ];
   const list = el("dl", { class: "facts" }, ...facts.map(([title, value]) => el("div", {}, el("dt", {}, title), el("dd", {}, String(value)))));
   const headers = Object.entries(message.headers ?? {});
-  const errors = message.errors.map(({ at_ms, attempt, reason, error }) => el("li", {}, `${instant(at_ms)}, attempt ${attempt}, ${reason}: `, el("code", {}, error || "no error text")));
+  const errors = message.errors.map(({ at_ms, attempt, reason, error }) => el("li", {}, `${instant(at_ms)}, attempt ${attempt}, ${reason}: `, folded(error || "no error text")));
   return [el("section", { class: "panel" }, list,
     headers.length ? el("dl", { class: "headers" }, ...headers.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])) : null,
     errors.length ? el("ul", { class: "errors" }, ...errors) : null,
     el("details", {}, el("summary", {}, "Payload"), el("pre", { id: "payload", tabindex: "0" }, payloadText(message.payload ?? "")))) ];
 }
 
-function payloadText(base64) {
+function folded(text) {
+  const place = el("code", {});
+  fold(place, text);
+  return place;
+}
+
+export function payloadText(base64) {
   const bytes = Uint8Array.from(atob(base64), sign => sign.charCodeAt(0));
   const cut = bytes.length > PAYLOAD_MAX ? `\n… ${bytes.length - PAYLOAD_MAX} more bytes` : "";
   try {

@@ -1,16 +1,17 @@
 // The data pipeline: its alarms, the freshness of its tables, the progress of journal readers, and its report.
 
 import { get } from "./api.js";
-import { Table, el, instant, number, setText, span } from "./dom.js";
+import { Table, command, el, instant, number, setText, span } from "./dom.js";
 import { Chart } from "./plots.js";
 
 const LOAD_EVERY = 15;
+const SETUP = "mkdir made\nfairlane serve --reports made\nfairlane pipeline run --tables made/tables --once\nfairlane report --tables made/tables --out made/report";
 const STATES = {
   not_set: "No pipeline folder is configured. Start the server with --reports FOLDER, then run 'fairlane pipeline run --tables FOLDER/tables' and 'fairlane report --tables FOLDER/tables --out FOLDER/report'.",
   empty: "The pipeline folder is empty. Run 'fairlane pipeline run --tables FOLDER/tables' to fill it.",
 };
 
-export function pipelinePage(app) {
+export function pipelinePage(app, chosen = "") {
   let updates = 0, shown = null, now = Date.now();
   const ago = ms => `${span(Math.max(0, now - ms))} ago`;
   const state = el("p", { id: "pipeline-state", role: "status" }, "Loading …");
@@ -26,7 +27,7 @@ export function pipelinePage(app) {
     { title: "queue", text: each => each.queue },
     { title: "since", class: "number", text: each => ago(each.since_ms) },
   ]);
-  setText(alarms.empty, "No tenant is served too much, no waits have risen, and no error is new.");
+  alarms.emptyText = "No tenant is served too much, no waits have risen, and no error is new.";
   const readers = new Table("Journal readers", [
     { title: "reader", class: "name", text: each => each.name },
     { title: "behind", class: "number", hint: "Journal events that it has not read yet.", text: each => `${number(each.behind)} events` },
@@ -37,17 +38,21 @@ export function pipelinePage(app) {
       cell.classList.toggle("held", each.is_passed);
     } },
   ]);
-  setText(readers.empty, "No readers are registered. 'fairlane pipeline run' against this server registers one, and the journal keeps events for it.");
+  readers.emptyText = "No readers are registered. 'fairlane pipeline run' against this server registers one, and the journal keeps events for it.";
   const made = el("section", { class: "panel", hidden: true }, el("h2", {}, "Tables"), tables.node);
   const wrong = el("section", { class: "panel", hidden: true }, el("h2", {}, "Alarms"), alarms.node);
   const read = el("section", { class: "panel" }, el("h2", {}, "Journal readers"), readers.node);
-  const report = el("div", { id: "report" });
+  const report = el("div", { id: "report" }), sections = el("nav", { class: "tabs", "aria-label": "Sections", hidden: true });
+  const overview = el("div", { hidden: chosen !== "" }, wrong, made, read);
+  const setup = el("div", { class: "welcome", hidden: true });
 
   async function load() {
     await app.act(async () => {
       const found = await get("reports");
       now = found.at_ms;
       const pipeline = found.pipeline;
+      setup.hidden = Boolean(pipeline) || found.state === "there";
+      if (!setup.hidden && !setup.firstChild) setup.append(command(SETUP));
       setText(state, pipeline ? `Run ${number(pipeline.run)}: ${number(pipeline.events)} events up to ${instant(pipeline.horizon_ms)}${pipeline.gaps ? `, with ${number(pipeline.gaps)} gaps` : ""}${pipeline.is_whole ? "." : "; the last run was interrupted, run it again."}`
         : STATES[found.state] ?? "There is a report but no tables.");
       made.hidden = wrong.hidden = !pipeline;
@@ -56,21 +61,29 @@ export function pipelinePage(app) {
       readers.update(found.readers, each => each.name);
       if (found.report && found.report_ms !== shown) {
         shown = found.report_ms;
-        report.replaceChildren(...reportNodes(found.report, ago(found.report_ms)));
+        showReport(found.report, ago(found.report_ms));
       }
     }, { isSilent: updates > 0 });
+  }
+
+  // One section of the report at a time, each with an address of its own.
+  function showReport(page, age) {
+    const titles = ["Overview", ...page.sections.map(each => each.title)];
+    sections.hidden = false;
+    sections.replaceChildren(...titles.map((title, at) => el("a", { href: at ? `#/pipeline/${at}` : "#/pipeline", "aria-current": String(at) === (chosen || "0") ? "page" : null }, title)));
+    const own = page.sections[Number(chosen) - 1];
+    report.replaceChildren(...(own ? [section(own)] : [findings(page, age)]));
   }
 
   app.live.watch(app.watched);
   load();
   const update = () => { updates += 1; if (updates % LOAD_EVERY === 0) load(); };
-  return { title: "Pipeline", nodes: [state, wrong, made, read, report], update };
+  return { title: "Pipeline", nodes: [state, setup, sections, overview, report], update };
 }
 
-function reportNodes(page, age) {
-  const head = el("section", { class: "panel" }, el("h2", {}, `${page.title}, ${page.period}`), el("p", { class: "faint" }, `Written ${age}.`),
+function findings(page, age) {
+  return el("section", { class: "panel" }, el("h2", {}, `${page.title}, ${page.period}`), el("p", { class: "faint" }, `Written ${age}.`),
     el("ul", { class: "verdicts" }, ...page.findings.map(finding => el("li", { class: "calm" }, finding))));
-  return [head, ...page.sections.map(section)];
 }
 
 function section(made) {

@@ -1,9 +1,9 @@
-// Charts, drawn by the Plotly script from the server's plotly package. The script is large, so it loads once the page is
+// Charts of reports, drawn by the Plotly script from the server's plotly package. The script is large, so it loads once the page is
 // usable. Until then, and without it, the tables and lists beside the charts have the numbers.
 
 import { el, setText } from "./dom.js";
 
-const SCRIPT = "/dashboard/plotly.js", NAME_MAX = 28;
+const SCRIPT = "/dashboard/plotly.js";
 const CONFIG = { displayModeBar: false, responsive: true };
 let loading = null;
 
@@ -17,12 +17,7 @@ function plotly() {
   return loading;
 }
 
-// Plotly interprets some HTML in labels, and names come from messages.
-export function label(text) {
-  const cut = text.length > NAME_MAX ? `${text.slice(0, NAME_MAX)}…` : text;
-  return cut.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-}
-
+const PALETTE = ["--s1", "--s2", "--s3", "--s5", "--s4", "--s0"];
 const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 export class Chart {
@@ -63,7 +58,8 @@ export class Chart {
     if (!this.place.isConnected || document.hidden) return;
     const [traces, layout] = this.#wanted, axis = { gridcolor: colour("--line"), zerolinecolor: colour("--line"), automargin: true };
     const { xaxis, yaxis, ...rest } = layout;
-    script.react(this.place, traces, {
+    script.react(this.place, traces.map(recoloured), {
+      colorway: PALETTE.map(colour),
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: colour("--ink"), family: "system-ui, sans-serif", size: 13 },
       margin: { t: 10, r: 10, b: 30, l: 40 }, legend: { orientation: "h", y: 1.15 }, hovermode: "closest",
       ...rest, xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, rangemode: "tozero", ...yaxis },
@@ -71,58 +67,14 @@ export class Chart {
   }
 }
 
+// Reports choose colours of their own; on this page all charts have the same palette.
+function recoloured(trace) {
+  const { marker, line, ...rest } = trace;
+  const plain = part => typeof part?.color === "string" ? Object.fromEntries(Object.entries(part).filter(([name]) => name !== "color")) : part;
+  return { ...rest, ...(marker && { marker: plain(marker) }), ...(line && { line: plain(line) }) };
+}
+
 // Releases the charts in a part of the page that is about to be replaced.
 export function clear(part) {
   for (const place of part.querySelectorAll(".js-plotly-plot")) window.Plotly.purge(place);
-}
-
-const LINES = [["enqueued", "enqueued", "--faint", "dash"], ["leased", "delivered", "--accent", "solid"], ["acked", "acknowledged", "--good", "dot"], ["failed", "failed", "--bad", "solid"]];
-const at = ms => new Date(ms).toISOString().replace("T", " ").replace("Z", "");
-
-function line(history, name, title, hue, dash = "solid") {
-  return { type: "scatter", mode: "lines", name: title, x: history.map(each => at(each.at_ms)), y: history.map(each => each[name]), line: { color: colour(hue), dash, width: 2 } };
-}
-
-// Rates of the last minutes: enqueued, delivered, acknowledged and failed.
-export class Timeline {
-  constructor() {
-    this.chart = new Chart("Messages per second (last five minutes, since this page was opened)");
-    this.legend = LINES.map(([name, title]) => el("li", { class: name }, title, " ", el("b", {}, "0"), "/s"));
-    this.node = this.chart.node;
-    this.node.append(el("ul", { class: "legend" }, ...this.legend));
-  }
-
-  update(history) {
-    const last = history.at(-1);
-    LINES.forEach(([name], at) => setText(this.legend[at].querySelector("b"), (last?.[name] ?? 0).toFixed(0)));
-    const summary = last ? LINES.map(([name, title]) => `${title} ${last[name].toFixed(0)}`).join(", ") : "";
-    this.chart.draw(LINES.map(([name, title, hue, dash]) => line(history, name, title, hue, dash)), { xaxis: { type: "date" }, showlegend: false }, summary);
-  }
-}
-
-// Waiting and in-flight messages of the last minutes.
-export class Backlog {
-  constructor() {
-    this.chart = new Chart("Messages waiting and in flight", { tall: 200 });
-    this.node = this.chart.node;
-  }
-
-  update(history) {
-    const last = history.at(-1), summary = last ? `${last.waiting} waiting, ${last.in_flight} in flight` : "";
-    this.chart.draw([line(history, "waiting", "waiting", "--warn"), line(history, "in_flight", "in flight", "--accent")], { xaxis: { type: "date" } }, summary);
-  }
-}
-
-// The shares that keys received, beside their entitled shares.
-export class Shares {
-  constructor() {
-    this.chart = new Chart("Share of service of the busiest keys: entitled and received");
-    this.node = this.chart.node;
-  }
-
-  update(keys) {
-    const names = keys.map(key => label(key.name)), bar = (title, at, hue) => ({ type: "bar", name: title, x: names, y: keys.map(key => key.shares[at]), marker: { color: colour(hue) } });
-    this.chart.draw([bar("entitled", 1, "--faint"), bar("received", 0, "--accent")],
-      { barmode: "group", xaxis: { type: "category" }, yaxis: { tickformat: ".0%" } }, keys.map(key => `${key.name} received ${Math.round(key.shares[0] * 100)} of ${Math.round(key.shares[1] * 100)} per cent`).join(", "));
-  }
 }

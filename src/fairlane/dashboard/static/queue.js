@@ -1,15 +1,15 @@
 // One queue: keys with shares and waits, charts, consumers, throttles, and controls.
 
 import { call, queueOf } from "./api.js";
-import { Table, el, keyPath, keyText, number, once, setText, span } from "./dom.js";
+import { Table, ago, el, keyPath, keyText, number, once, setText, span } from "./dom.js";
+import { History } from "./history.js";
 import { Keys } from "./keys.js";
-import { Backlog, Shares, Timeline } from "./plots.js";
 
-const SEARCH_MS = 400, LOAD_EVERY = 5, BARS = 12;
+const SEARCH_MS = 400, LOAD_EVERY = 5;
 
 export function queuePage(app, name) {
   const facts = el("dl", { class: "facts" });
-  const timeline = new Timeline(), backlog = new Backlog(), shares = new Shares();
+  const charts = new History(app, name);
   const pause = el("button", { id: "pause", onclick: () => togglePause() }, "Pause queue");
   const throttles = new Table("Throttles used by its messages", [
     { title: "throttle", class: "name", text: each => each.name },
@@ -29,7 +29,7 @@ export function queuePage(app, name) {
     { title: "consumer", class: "name", text: each => each.name },
     { title: "claimed", class: "number", text: each => number(each.claimed) },
     { title: "open messages", class: "number", text: each => number(each.open_messages) },
-    { title: "last seen", class: "number", text: each => `${span(Math.max(0, app.now - each.heard_ms))} ago` },
+    { title: "last seen", class: "number", fill: (cell, each) => ago(cell, each.heard_ms, app.now) },
   ]);
   const registered = el("section", { class: "panel", hidden: true }, el("h2", {}, "Registered consumers"), consumers.node);
   let typing = null, queue = null, updates = 0;
@@ -68,6 +68,25 @@ export function queuePage(app, name) {
     }
   }
 
+  async function purge() {
+    const details = `This deletes ${number(queue.waiting)} waiting messages for good. Messages in flight stay. To confirm, type the name of the queue.`;
+    if (await app.confirm(`Delete all waiting messages of ${name}?`, details, typed(), { word: "Delete messages", isDangerous: true })) await app.act(() => call("queues/purge", { queue: name }));
+  }
+
+  async function remove() {
+    const details = `This deletes the queue with ${number(queue.waiting + queue.leased)} messages and ${number(queue.dead)} dead letters for good. To confirm, type the name of the queue.`;
+    if (!await app.confirm(`Delete queue ${name}?`, details, typed(), { word: "Delete queue", isDangerous: true })) return;
+    if (await app.act(() => call("queues/delete", { queue: name }))) { app.watched = null; location.hash = "#/"; }
+  }
+
+  // An input that accepts only the name of the queue.
+  function typed() {
+    const input = el("input", { id: "typed", required: true, autocomplete: "off", "aria-label": "Name of the queue" });
+    input.addEventListener("input", () => input.setCustomValidity(input.value === name ? "" : `Type ${name} to confirm.`));
+    input.setCustomValidity(`Type ${name} to confirm.`);
+    return input;
+  }
+
   async function loadConsumers() {
     await app.act(async () => {
       const found = (await call("queue/consumer/list", { queue: name })).consumers;
@@ -81,16 +100,13 @@ export function queuePage(app, name) {
     if (!queue) return;
     setText(pause, queue.is_paused ? "Resume queue" : "Pause queue");
     showFacts(facts, queue, app.now);
-    timeline.update(app.history(name));
-    backlog.update(app.history(name));
+    charts.update();
     if (updates % LOAD_EVERY === 0) loadConsumers();
     updates += 1;
     if (snapshot.queue?.name !== name) return;
     keys.update(queue, snapshot.queue);
     throttled.hidden = !snapshot.queue.throttles.length;
     throttles.update(snapshot.queue.throttles, each => each.name);
-    const busiest = [...keys.shown].sort((one, other) => other.shares[0] - one.shares[0]).slice(0, BARS);
-    shares.update(busiest.map(key => ({ name: keyText(key.key), shares: key.shares })));
     if (!snapshot.streams) return;
     streaming.hidden = !snapshot.streams.length;
     const byName = snapshot.streams.sort((one, other) => (one.owner ?? "").localeCompare(other.owner ?? ""));
@@ -98,11 +114,11 @@ export function queuePage(app, name) {
   }
 
   app.live.watch(name);
-  const links = el("p", { class: "actions" }, pause,
-    el("a", { href: `#/dead/${encodeURIComponent(name)}` }, "Dead letters"), el("a", { href: `#/message/${encodeURIComponent(name)}` }, "Messages"),
-    el("a", { href: `#/hooks/${encodeURIComponent(name)}` }, "Hooks"));
+  const to = (page, title) => el("a", { href: `#/${page}/${encodeURIComponent(name)}` }, title);
+  const links = el("p", { class: "actions" }, to("messages", "Messages"), to("dead", "Dead letters"), to("schedules", "Schedules"), to("hooks", "Hooks"), to("policy", "Policy"),
+    el("span", { class: "grow" }), pause, el("button", { id: "purge", class: "danger", onclick: purge }, "Delete messages"), el("button", { id: "delete", class: "danger", onclick: remove }, "Delete queue"));
   const closer = el("section", { class: "panel" }, el("h2", {}, "Fairness keys"), keys.node);
-  return { title: `Queue ${name}`, nodes: [facts, links, closer, shares.node, timeline.node, backlog.node, streaming, throttled, registered], update };
+  return { title: `Queue ${name}`, nodes: [links, facts, closer, charts.node, streaming, throttled, registered], update };
 }
 
 // The age of a lease is exact to about a second.

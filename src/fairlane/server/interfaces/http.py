@@ -28,7 +28,7 @@ from fairlane.server.interfaces.exchange import RAW, Exchange, Gone
 from fairlane.server.interfaces.relay import may_relay, relay
 from fairlane.server.interfaces.stream_handshake import serve_stream
 from fairlane.server.live import feed
-from fairlane.server.routes import journal, pages, reports
+from fairlane.server.routes import history, journal, pages, reports
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue, EnqueueResults, Results
 from fairlane.verbs.status import WATCHING, GetStatus, Watching
@@ -153,6 +153,7 @@ def _routes() -> dict[tuple[str, str], Route]:
         ("GET", "/v1/config"): pages.config,
         ("GET", "/v1/journal"): journal.journal,
         ("GET", "/v1/live"): feed.live,
+        ("GET", "/v1/history"): history.history,
         ("GET", "/v1/cluster"): pages.cluster,
         ("GET", "/v1/reports"): reports.reports,
         ("GET", "/metrics"): pages.metrics,
@@ -163,10 +164,17 @@ ROUTES: Final = _routes()
 _QUEUE: Final = "/v1/queues/"
 _MESSAGE: Final = "/v1/messages/"
 _STREAMS: Final = frozenset(
-    ("/v1/queue/subscribe", "/v1/queue/subscribeWithState", "/v1/queue/watch", "/v1/live", "/v1/journal")
+    (
+        "/v1/queue/subscribe",
+        "/v1/queue/subscribeWithState",
+        "/v1/queue/watch",
+        "/v1/live",
+        "/v1/history",
+        "/v1/journal",
+    )
 )
-"""What is answered in pieces. A node that does not have the queue passes the answer of its owner on to a GET, and
-redirects everyone else, who can send the request again or follow by themselves."""
+"""What is answered in pieces, or read by the dashboard. A node that does not have the queue passes the answer of its
+owner on to a GET, and redirects everyone else, who can send the request again or follow by themselves."""
 _METHODS: Final = {path: {method for method, at in ROUTES if at == path} for _, path in ROUTES}
 
 

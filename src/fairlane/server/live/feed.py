@@ -22,7 +22,7 @@ from fairlane.server.live.remote import RemoteSnapshots
 from fairlane.server.live.snapshot import QUEUES_MAX, QueueSnapshot, Snapshot, queue_snapshots
 from fairlane.server.live.streams import StreamSampler
 
-PARAMETERS: Final = ("queue", "keys_max", "match")
+PARAMETERS: Final = ("queue", "keys_max", "match", "queues_match")
 KEYS_SHOWN: Final = 100
 KEYS_MAX: Final = 1_000
 INTERVAL_S: Final = 1.0
@@ -33,6 +33,8 @@ class _Query(msgspec.Struct, frozen=True, kw_only=True):
 
     queue: str | None
     keys: KeyQuery
+    queues_match: str = ""
+    """A text that the names of all queues contain that the viewer wants, ignoring case."""
 
 
 async def live(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
@@ -86,7 +88,8 @@ def _query(parameters: dict[str, str]) -> _Query:
     text = parameters.get("keys_max", str(KEYS_SHOWN))
     if len(text) > len(str(KEYS_MAX)) or not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= KEYS_MAX:
         raise InvalidArgument(f"keys_max must be an integer from 1 to {KEYS_MAX}, not {text!r:.100}.")
-    return _Query(queue=parameters.get("queue"), keys=KeyQuery(keys_max=int(text), match=parameters.get("match", "")))
+    keys = KeyQuery(keys_max=int(text), match=parameters.get("match", ""))
+    return _Query(queue=parameters.get("queue"), keys=keys, queues_match=parameters.get("queues_match", "").lower())
 
 
 async def _send(exchange: Exchange, snapshots: AsyncIterator[Snapshot]) -> None:
@@ -109,7 +112,11 @@ async def snapshots(
     consumers = StreamSampler(query.queue or "", server.gateway.served)
     while True:
         now_ms, keys, streams = server.observed.now_ms(), None, None
-        views = [view for view in await server.observed.queues() if caller.may("observe", view.name)]
+        views = [
+            view
+            for view in await server.observed.queues()
+            if query.queues_match in view.name.lower() and caller.may("observe", view.name)
+        ]
         if sampler is not None:
             try:
                 version, keys = await sampler.snapshot(query.keys, seen=version)

@@ -12,14 +12,14 @@ from typing import Final
 import msgspec
 
 from fairlane.model.message import Key
-from fairlane.model.noise import KeyLoad, noisy_keys
+from fairlane.model.noise import KeyLoad, demand, noisy_keys
 from fairlane.model.shares import entitlements, fair_ratio, jain_index
 from fairlane.model.views import KeyView, QueueView, ThrottleView
 from fairlane.server.live.fold import EventCounts
 from fairlane.server.live.streams import StreamSnapshot
 from fairlane.server.live.windows import HeldBy, KeyWindows, Window
 
-QUEUES_MAX: Final = 200
+QUEUES_MAX: Final = 1_000
 CONSIDERED_MAX: Final = 300
 """Keys that entitled shares are computed over: as many with the most messages, and as many served most."""
 
@@ -71,7 +71,7 @@ class NoisyKey(msgspec.Struct, frozen=True, kw_only=True):
     """A noisy key, by ``fairlane.model.noise``.
 
     Attributes:
-        wanted: the cost that it was served, has waiting, and was refused.
+        wanted: the cost that it wanted in the window, by ``demand``.
         served: the cost that it was served.
         entitled: the cost that it was entitled to.
         refused: the cost that limits refused.
@@ -88,7 +88,7 @@ class WindowSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All keys of a queue over one window.
 
     Attributes:
-        wanted: the cost of all keys together that was served, waits, or was refused.
+        wanted: the cost that all keys together wanted.
         noisy: the noisy keys, the noisiest first. A paused key is never among them.
     """
 
@@ -183,16 +183,14 @@ def _summary(
     weight_of: Callable[[Key], int],
     now_ms: int,
 ) -> WindowSnapshot:
-    arrived, served, refused = windows.arrived[at], windows.served[at], windows.refused[at]
+    arrived, served = windows.arrived[at], windows.served[at]
     ratios = [
         fair_ratio(windows.of(served, key), share, grain=windows.costs.get(key, 1))
         for key, share in entitled.items()
         if share > 0
     ]
-    wanted = {
-        key: windows.of(served, key) + windows.of(refused, key) + _waiting(views.get(key), windows) for key in entitled
-    }
     covered_ms = served.covered_ms(now_ms)
+    wanted = {key: _demand(key, views.get(key), windows, at, covered_ms) for key in entitled}
     return WindowSnapshot(
         span_ms=served.span_ms,
         covered_ms=covered_ms,
@@ -201,6 +199,22 @@ def _summary(
         jain=jain_index(ratios),
         wanted=sum(wanted.values()),
         noisy=_noisy(views, windows, at, entitled, wanted, weight_of) if covered_ms >= NOISE_MS_MIN else [],
+    )
+
+
+def _demand(key: Key, view: KeyView | None, windows: KeyWindows, at: int, covered_ms: int) -> int:
+    """Return what a key wanted in a window. Of a key that is held back and was not served, only arrivals count."""
+    waited_ms = None if view is None else view.wait_p99_ms
+    is_known = waited_ms is not None or key not in windows.held
+    return round(
+        demand(
+            arrived=windows.of(windows.arrived[at], key),
+            served=windows.of(windows.served[at], key),
+            refused=windows.of(windows.refused[at], key),
+            waiting=_waiting(view, windows) if is_known else 0,
+            waited_ms=waited_ms,
+            window_ms=covered_ms,
+        )
     )
 
 

@@ -38,6 +38,8 @@ from fairlane.server.metrics.families import OTHERS
 KEYS_MAX: Final = 20_000
 ALL_KEYS_MAX: Final = 100_000
 """The limits on keys that are counted apart between two scrapes: of one queue, and of all queues together."""
+RECENT_MAX: Final = 256
+"""Keys of one queue that the history counts apart between two samples. A key with many messages is among the first."""
 LOOKUPS_MAX: Final = 20_000
 """Messages that are looked up one by one between two scrapes."""
 _SAMPLED_EVERY: Final = 32
@@ -56,6 +58,8 @@ class QueueCounts:
         ticks: ticks of schedules, by what became of them.
         served: cost of leased messages by key since the last scrape.
         served_others: the same for all keys beyond the limit, in one number.
+        failed: attempts that failed.
+        recent: cost of leased messages by key since the last sample of the history, of the first keys only.
         turn_ms: total wait for a turn; the other ``_ms`` fields are the totals for other reasons.
     """
 
@@ -74,6 +78,8 @@ class QueueCounts:
     waits: Histogram = field(default_factory=Histogram)
     served: dict[Key, int] = field(default_factory=dict)
     served_others: int = 0
+    failed: int = 0
+    recent: dict[Key, int] = field(default_factory=dict)
 
 
 class MetricsFold:
@@ -127,6 +133,14 @@ class MetricsFold:
             counts.served, counts.served_others = {}, 0
         return taken
 
+    def take_recent(self, queue: str) -> dict[Key, int]:
+        """Return the cost leased by key since the last call for a queue, for the history."""
+        counts = self.queues.get(queue)
+        if counts is None:
+            return {}
+        taken, counts.recent = counts.recent, {}
+        return taken
+
     def _enqueued(self, record: Enqueued | Published) -> None:
         counts = self.of(record.queue)
         counts.enqueued += len(record.sizes)
@@ -158,6 +172,9 @@ class MetricsFold:
             self._keys_left -= 1
         else:
             counts.served_others += cost * weight
+        recent = counts.recent
+        if key in recent or (len(recent) < RECENT_MAX and self._keys_max):
+            recent[key] = recent.get(key, 0) + cost * weight
         wait_ms = max(0, now_ms - ready_ms)
         counts.waits.note(wait_ms / 1000, weight)
         counts.delayed_ms += weight * delayed_ms
@@ -180,11 +197,15 @@ def _extended(fold: MetricsFold, record: Extended, _now_ms: int) -> None:
 
 
 def _returned(fold: MetricsFold, record: Returned, _now_ms: int) -> None:
-    fold.of(record.queue).events["returned", record.reason] += len(record.numbers)
+    counts = fold.of(record.queue)
+    counts.events["returned", record.reason] += len(record.numbers)
+    counts.failed += len(record.numbers) if record.reason == "failure" else 0
 
 
 def _dead(fold: MetricsFold, record: Dead, _now_ms: int) -> None:
-    fold.of(record.queue).events["dead", record.reason] += len(record.numbers)
+    counts = fold.of(record.queue)
+    counts.events["dead", record.reason] += len(record.numbers)
+    counts.failed += len(record.numbers) if record.ended == "failure" else 0
     fold.of(record.dlq).enqueued += len(record.numbers)
 
 

@@ -19,7 +19,6 @@ from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.exchange import JSON, Exchange
 from fairlane.server.metrics.families import OPENMETRICS, PROMETHEUS, render
 from fairlane.server.openapi import description
-from fairlane.server.routes.api_docs import CONTENT_POLICY, PAGE
 from fairlane.verbs.cluster import GetCluster
 from fairlane.verbs.config import ListConfig
 from fairlane.verbs.keys import EVERY
@@ -90,12 +89,6 @@ async def openapi(_server: ServerContext, exchange: Exchange) -> None:
     await exchange.answer_bytes(_description(), JSON)
 
 
-async def docs(_server: ServerContext, exchange: Exchange) -> None:
-    """Answer with the API documentation page."""
-    headers = {"content-security-policy": CONTENT_POLICY, "referrer-policy": "no-referrer"}
-    await exchange.answer_bytes(PAGE.encode(), "text/html; charset=utf-8", headers=headers)
-
-
 async def _favicon(_server: ServerContext, _exchange: Exchange) -> None:
     raise RouteNotFound("The server has no favicon.ico.")
 
@@ -130,7 +123,6 @@ PUBLIC: Final[dict[str, Callable[[ServerContext, Exchange], Awaitable[Any]]]] = 
     "/healthz": healthz,
     "/readyz": readyz,
     "/openapi.json": openapi,
-    "/docs": docs,
     "/favicon.ico": _favicon,
 }
 """Routes without authentication, by path."""

@@ -1,0 +1,32 @@
+// The description of the API, which the server derives from its verbs.
+
+import { get } from "./api.js";
+
+let loading = null;
+
+export function apiDescription() {
+  loading ??= get("../openapi.json").catch(error => { loading = null; throw error; });
+  return loading;
+}
+
+// Returns what the fields of a schema mean, from its description.
+export function docsOf(schema) {
+  const found = {}, text = (schema.description ?? "").split(/^\s*Attributes:\s*$/m)[1] ?? "";
+  for (const [, name, words] of text.matchAll(/^ {8}(\w+): ([\s\S]*?)(?=^ {8}\w+: |(?![\s\S]))/gm)) {
+    const plain = words.replace(/\s+/g, " ").replaceAll("``", "").trim();
+    found[name] = plain.charAt(0).toUpperCase() + plain.slice(1);
+  }
+  return found;
+}
+
+// Returns the part of a schema's description before its fields.
+export function meaningOf(schema) {
+  return (schema?.description ?? "").split(/^\s*(?:Attributes|Args|Raises):\s*$/m)[0].split(/\n\s*\n/).map(each => each.replace(/\s+/g, " ").replaceAll("``", "").trim()).filter(Boolean);
+}
+
+// Returns the schema that a reference or an alternative with null stands for.
+export function resolved(api, schema) {
+  if (schema?.$ref) return resolved(api, api.components.schemas[schema.$ref.split("/").pop()]);
+  if (schema?.anyOf) return resolved(api, schema.anyOf.find(part => part.type !== "null"));
+  return schema ?? {};
+}

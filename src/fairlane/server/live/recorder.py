@@ -1,0 +1,111 @@
+"""Records the history of a server's queues: a sample of each about every ten seconds.
+
+The counts are those that metrics fold from every commit, so the history costs nothing per message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from heapq import nlargest
+from itertools import zip_longest
+from typing import Final
+
+import msgspec
+
+from fairlane.gateway.protocol import Observed
+from fairlane.model.message import Key
+from fairlane.model.views import QueueView
+from fairlane.server.live.history import COUNTS, KEYS_MAX, QUEUES_MAX, SAMPLE_MS, History, Slot, largest, merged
+from fairlane.server.metrics.fold import MetricsFold, QueueCounts
+
+_NONE: Final = QueueCounts()
+_NOTHING: Final = Slot()
+_log = logging.getLogger("fairlane.server")
+
+
+class HistoryRecorder:
+    """Samples the queues of a server into a history."""
+
+    def __init__(self, broker: Observed, fold: MetricsFold, *, queues_max: int = QUEUES_MAX) -> None:
+        self._broker = broker
+        self._fold = fold
+        self._queues_max = queues_max
+        self._before: dict[str, Slot] = {}
+        self._sampled_ms = broker.now_ms()
+        self.since_ms = self._sampled_ms
+        """When the history began: it is in memory, and begins anew with the server."""
+        self.history = History(queues_max=queues_max)
+
+    async def run(self) -> None:
+        """Take samples until cancelled, each at a full multiple of ten seconds."""
+        while True:
+            await asyncio.sleep((SAMPLE_MS - self._broker.now_ms() % SAMPLE_MS) / 1000)
+            try:
+                await self.sample()
+            except Exception:  # noqa: BLE001 - one lost sample is a gap; the recorder must go on
+                _log.exception("A sample of the history failed; the next one follows in %d s.", SAMPLE_MS // 1000)
+
+    async def sample(self) -> None:
+        """Take one sample of all queues."""
+        views = await self._broker.queues()
+        now_ms = self._broker.now_ms()
+        covered_ms, self._sampled_ms = max(0, now_ms - self._sampled_ms), now_ms
+        samples, counted = {}, {}
+        for view in self._chosen(views):
+            counts = _counted(self._fold.queues.get(view.name, _NONE), view)
+            is_new = not self._before or view.created_ms > now_ms - covered_ms
+            before = self._before.get(view.name, _NOTHING if is_new else counts)
+            counted[view.name] = counts
+            fresh = _since(counts, before, self._fold.take_recent(view.name))
+            samples[view.name] = msgspec.structs.replace(fresh, at_ms=now_ms, covered_ms=covered_ms)
+        self._before = counted
+        self.history.note(samples, _total(samples.values(), views, now_ms, covered_ms))
+
+    def _chosen(self, views: list[QueueView]) -> list[QueueView]:
+        """Return the queues that have a history, those with messages first among the new ones."""
+        known = self.history.queues
+        rank: Callable[[QueueView], tuple[bool, int]] = lambda view: (  # noqa: E731 - only here
+            view.name in known,
+            view.waiting + view.leased + view.dead,
+        )
+        return nlargest(self._queues_max, views, key=rank)
+
+
+def _counted(counts: QueueCounts, view: QueueView) -> Slot:
+    """Return all that a queue has counted so far, and what it has now."""
+    return Slot(
+        enqueued=counts.enqueued,
+        leased=counts.leased,
+        acked=counts.acked,
+        failed=counts.failed,
+        dead=sum(count for (event, _), count in counts.events.items() if event == "dead"),
+        refused=counts.refused.total(),
+        waiting=view.waiting,
+        in_flight=view.leased,
+        waits=tuple(counts.waits.counts),
+    )
+
+
+def _since(counts: Slot, before: Slot, recent: dict[Key, int]) -> Slot:
+    """Return what was counted since an earlier sample. Counts that are lower than before belong to a new queue."""
+    fresh = {name: max(0, getattr(counts, name) - getattr(before, name)) for name in COUNTS}
+    fresh["served"] = sum(recent.values())
+    return msgspec.structs.replace(
+        counts,
+        **fresh,
+        waits=tuple(max(0, now - then) for now, then in zip_longest(counts.waits, before.waits, fillvalue=0)),
+        keys=largest(recent, KEYS_MAX * 4),
+    )
+
+
+def _total(samples: Iterable[Slot], views: list[QueueView], now_ms: int, covered_ms: int) -> Slot:
+    """Return the sample of all queues together, which names no keys."""
+    total = merged([Slot(), *samples], at_ms=now_ms, keys_max=0)
+    return msgspec.structs.replace(
+        total,
+        covered_ms=covered_ms,
+        waiting=sum(view.waiting for view in views),
+        in_flight=sum(view.leased for view in views),
+    )
