@@ -11,6 +11,10 @@ So wherever an owner stops, its grant is at least what its engine uses. The next
 says. An owner that has been replaced without knowing it can do no harm: each opening of a group has a number that
 grows, which it writes to its journal first, and only the opening with the highest number on the board changes the
 grant of the group. An engine is raised only by an opening that is on the board.
+
+A pattern of throttles is divided like one throttle: a group has the same part of every throttle that gets its rate from
+the pattern. So the board has one entry for a pattern, however many names there are, and no name gets more than the
+whole. A name that is used in one group only gets no more than the part of that group.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ from typing import Final
 import msgspec
 
 from fairlane.cluster.entries import Budget, Share
+from fairlane.core.config_patterns import THROTTLE_PREFIX, ConfigPatterns
 from fairlane.core.throttling import throttle_names
+from fairlane.verbs.keys import EVERY
 
 OPENING_KEY: Final = "cluster:opening"
 """The config key under which a group keeps the number of its opening."""
@@ -52,14 +58,30 @@ class Step:
 
 
 def totals(config: Mapping[str, str]) -> dict[str, Share]:
-    """Return the total of each throttle in a config."""
-    found = {name: share_in(config, name) for name in throttle_names(config)}
+    """Return the total of each throttle, and of each pattern of throttles, in a config.
+
+    One that has only some settings under its own name has the others from patterns, see ``config_patterns``.
+    """
+    settings = {key: value for key, value in config.items() if key.startswith(THROTTLE_PREFIX)}
+    patterns = ConfigPatterns(settings)
+    found = {name: _total(settings, patterns, name) for name in throttle_names(settings)}
     return {name: share for name, share in found.items() if share is not None}
 
 
+def _total(config: Mapping[str, str], patterns: ConfigPatterns, throttle: str) -> Share | None:
+    def setting(name: str) -> str | None:
+        pattern = patterns.throttle_pattern(throttle.removesuffix(EVERY), name)
+        return config.get(f"{THROTTLE_PREFIX}{throttle}:{name}", None if pattern is None else pattern[1])
+
+    return _share(setting("rate"), setting("burst"))
+
+
 def share_in(config: Mapping[str, str], throttle: str) -> Share | None:
-    """Return what a config says about a throttle; None if it has no rate, and so limits nothing."""
-    rate, burst = config.get(f"throttle:{throttle}:rate"), config.get(f"throttle:{throttle}:burst")
+    """Return what a config says about a throttle by its own name; None if it has no rate there."""
+    return _share(config.get(f"throttle:{throttle}:rate"), config.get(f"throttle:{throttle}:burst"))
+
+
+def _share(rate: str | None, burst: str | None) -> Share | None:
     if rate is None:
         return None
     saved = max(Decimal(1), Decimal(rate)) if burst is None else Decimal(burst)

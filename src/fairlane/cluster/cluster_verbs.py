@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
 from fairlane.broker.handlers.checks import require
+from fairlane.cluster.entries import Share
 from fairlane.cluster.gateway import ClusterGateway, ClusterVerb
 from fairlane.cluster.groups import split_into
 from fairlane.cluster.message_lookup import look_up
@@ -37,6 +37,7 @@ from fairlane.verbs.config import (
     ThrottleList,
 )
 from fairlane.verbs.dead_letters import GetRedrive, ListRedrives, Redrive, RedriveList, StopRedrive
+from fairlane.verbs.keys import EVERY
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.queues import CreateQueue, DeleteQueue, EnsureQueue, ListQueues, QueueList, UpdateQueue
 from fairlane.verbs.schedules import ListSchedules, ScheduleList
@@ -262,16 +263,25 @@ async def _get_config(gateway: ClusterGateway, request: GetConfig, caller: Calle
 async def _throttles(
     gateway: ClusterGateway, request: ListThrottles, caller: Caller, context: CallContext
 ) -> ThrottleList:
-    """Return throttles as they are set for the cluster, with the tokens of all groups."""
+    """Return throttles as they are set for the cluster, with the tokens and the buckets of all groups."""
     answers: list[ThrottleList] = await gateway.router.everywhere(request, caller, context)
-    tokens: Counter[str] = Counter()
+    found: dict[str, list[ThrottleView]] = {}
     for view in (view for answer in answers for view in answer.throttles):
-        tokens[view.name] += view.tokens
-    views = [
-        ThrottleView(name=name, rate=total.rate / MILLIONTHS, burst=total.burst, tokens=tokens[name])
-        for name, total in sorted(gateway.member.throttles().items())
-    ]
-    return ThrottleList(throttles=views)
+        found.setdefault(view.name, []).append(view)
+    totals = sorted(gateway.member.throttles().items())
+    return ThrottleList(throttles=[_throttle(name, total, found.get(name, [])) for name, total in totals])
+
+
+def _throttle(name: str, total: Share, parts: list[ThrottleView]) -> ThrottleView:
+    is_pattern = name.endswith(EVERY)
+    return ThrottleView(
+        name=name,
+        rate=total.rate / MILLIONTHS,
+        burst=total.burst,
+        tokens=sum(part.tokens for part in parts),
+        buckets=sum(part.buckets or 0 for part in parts) if is_pattern else None,
+        charges_cost=any(part.charges_cost for part in parts),
+    )
 
 
 async def _of_journal(gateway: ClusterGateway, request: Any, caller: Caller, context: CallContext) -> Answer:  # noqa: ANN401

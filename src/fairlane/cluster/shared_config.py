@@ -17,11 +17,9 @@ from fairlane.cluster.shared_board import SharedBoard
 from fairlane.cluster.throttle_shares import ThrottleShares, share_out
 from fairlane.core.checks import text_fault
 from fairlane.core.decide.config import value_fault
-from fairlane.core.throttling import throttle_names
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model import limits
 from fairlane.verbs.config import PRIVATE_PREFIX
-from fairlane.verbs.keys import EVERY
 
 OWN_PREFIX: Final = "cluster:"
 _OWN: Final = f"Config keys that start with {OWN_PREFIX} are reserved for the cluster; choose another key."
@@ -59,25 +57,10 @@ class SharedConfig:
             require(text_fault("A config key", key, most=limits.CONFIG_KEY_LENGTH_MAX))
             require(None if value is None else value_fault(key, value))
             require(_OWN if key.startswith(OWN_PREFIX) else None)
-            require(_pattern_fault(key) if value is not None else None)
         for key, value in values.items():
             entry = None if value is None else encode(ConfigEntry(value=value))
             await self._board.edit(CONFIG + key, lambda _view, entry=entry: entry)  # type: ignore[misc] # a default
         self._on_set()
-
-
-def _pattern_fault(key: str) -> str | None:
-    """Return why a pattern of throttles can't be set for a cluster, None for any other config key.
-
-    Groups divide each throttle by what waits for it. A pattern stands for any number of throttles, and dividing each of
-    them would take as many entries on the board as there are tenants.
-    """
-    if not any(name.endswith(EVERY) for name in throttle_names((key,))):
-        return None
-    return (
-        f"A cluster has no patterns of throttles such as {key!r}. "
-        "Set key_rate in the policy of the queue, or rate:QUEUE:KEY: they limit every tenant by itself."
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +69,7 @@ class GroupConfig:
 
     Attributes:
         values: the values that are the same in all groups.
-        throttles: the total of each throttle; each group has a part of it.
+        throttles: the total of each throttle, or pattern of throttles; each group has a part of it.
     """
 
     values: Mapping[str, str]

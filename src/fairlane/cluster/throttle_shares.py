@@ -9,6 +9,7 @@ from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.cluster.budgets import OPENING_KEY, Step, config_of, owner_step, share_in, steward_step
 from fairlane.cluster.entries import BUDGET, BoardView, Share, encode
 from fairlane.cluster.shared_board import SharedBoard
+from fairlane.verbs.keys import EVERY
 
 _STEPS_MAX: Final = 10
 """How many steps are made for one throttle before the next throttle is looked at."""
@@ -106,4 +107,5 @@ def _demand(view: BoardView, throttle: str, live: Collection[str]) -> Mapping[st
     found: dict[str, int] = {}
     for name in live:
         found |= view.nodes[name].demand.get(throttle, {}) if name in view.nodes else {}
-    return found
+    # The backlog of one tenant says nothing about the others of a pattern, so groups that need it have equal parts.
+    return {group: min(1, count) for group, count in found.items()} if throttle.endswith(EVERY) else found

@@ -369,11 +369,15 @@ class Schedule:
         self.revived[queue] = None
 
     def held_up(self) -> dict[str, int]:
-        """Return for each throttle that holds something back how many messages wait in those queues."""
+        """Return for each throttle that holds something back how many messages wait in those queues.
+
+        Throttles that have their rate from a pattern are summed under the pattern.
+        """
         found: dict[str, int] = {}
         for schedule in self._queues:
-            for throttle in schedule.kernel.throttles_in_force():
-                found[throttle] = found.get(throttle, 0) + len(schedule.kernel)
+            names = {self.throttles.setting_of(name): None for name in schedule.kernel.throttles_in_force()}
+            for name in names:
+                found[name] = found.get(name, 0) + len(schedule.kernel)
         return found
 
     def next_event_at(self) -> int | None:

@@ -36,11 +36,12 @@ def throttle_weights(config_keys: Iterable[str]) -> Iterator[tuple[str, str, str
 class ThrottleConfig:
     """What config says about throttles."""
 
-    __slots__ = ("_config", "_patterns")
+    __slots__ = ("_config", "_families", "_patterns")
 
     def __init__(self, config: Mapping[str, str], patterns: ConfigPatterns) -> None:
         self._config = config
         self._patterns = patterns
+        self._families: dict[str, Limit] = {}
 
     def limit(self, name: str) -> Limit | None:
         """Return the limit of a throttle; None without a rate."""
@@ -58,10 +59,15 @@ class ThrottleConfig:
         charges_cost = charge is not None and charge[1] == BY_COST
         return Limit(float(rate[1]), None if burst is None else float(burst[1]), charges_cost, family=rate[0])
 
-    def patterns(self) -> Iterator[tuple[str, Limit]]:
-        """Yield the patterns that have a rate, each with the limit of a throttle that nothing else is set for."""
+    def patterns(self, prefix: str = "") -> Iterator[tuple[str, Limit]]:
+        """Yield the patterns that have a rate, each with the limit of a throttle that nothing else is set for.
+
+        With a prefix only those whose names begin with it.
+        """
         for pattern in self._patterns.throttle_patterns():
             name = pattern.removesuffix(EVERY)
+            if not name.startswith(prefix):
+                continue
             found = {setting: self._patterns.throttle_pattern(name, setting) for setting in THROTTLE_SETTINGS}
             limit = self._limit(found)
             if limit is not None:
@@ -69,7 +75,8 @@ class ThrottleConfig:
 
     def begin(self, throttles: Throttles, *, now_ms: int, tokens: float | None) -> None:
         """Fill a table with all throttles, which have ``tokens`` to begin with; None for full ones."""
-        for pattern in () if tokens is None else self._patterns.throttle_patterns():
+        self._families = dict(self.patterns())
+        for pattern in () if tokens is None else self._families:
             throttles.begin_empty(pattern, now_ms=now_ms)
         for name in throttle_names(self._config):
             self._set(throttles, name, now_ms, tokens)
@@ -80,13 +87,21 @@ class ThrottleConfig:
         if not name.endswith(EVERY):
             self._set(throttles, name, now_ms, None)
             return
-        if f"{THROTTLE_PREFIX}{name}:rate" not in self._config:
-            throttles.begin_full(name)
         prefix = name.removesuffix(EVERY)
+        self._follow_families(throttles, prefix, now_ms)
         for other in throttle_names(self._config):
             if other.startswith(prefix):
                 self._set(throttles, other, now_ms, None)
         throttles.refresh(prefix, now_ms=now_ms)
+
+    def _follow_families(self, throttles: Throttles, prefix: str, now_ms: int) -> None:
+        before = {name: limit for name, limit in self._families.items() if name.startswith(prefix)}
+        after = dict(self.patterns(prefix))
+        for name in before.keys() | after.keys():
+            if before.get(name) != after.get(name):
+                throttles.change_family(name, before.get(name), after.get(name), now_ms=now_ms)
+                self._families.pop(name, None)
+        self._families |= after
 
     def _set(self, throttles: Throttles, name: str, now_ms: int, tokens: float | None) -> None:
         if name.endswith(EVERY):

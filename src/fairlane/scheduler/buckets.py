@@ -18,7 +18,7 @@ from weakref import ref
 from fairlane.scheduler.item import Key, path_of
 from fairlane.scheduler.key_limits import IdleBuckets
 from fairlane.scheduler.portions import Portion
-from fairlane.scheduler.token_bucket import Bucket, Limit, LimitProvider, burst_of, require_limit
+from fairlane.scheduler.token_bucket import Bucket, Limit, LimitProvider, burst_of, require_limit, steps_of
 
 
 class BucketCounts(NamedTuple):
@@ -169,9 +169,12 @@ class Throttles:
         """Make the buckets of a family begin as if they had been empty at this instant, whenever they are made."""
         self._idle.empty_ms[family] = now_ms
 
-    def begin_full(self, family: str) -> None:
-        """Make the buckets of a family begin full again, because it had no limit for a while."""
-        self._idle.empty_ms.pop(family, None)
+    def change_family(self, family: str, before: Limit | None, after: Limit | None, *, now_ms: int) -> None:
+        """Note that a family has another limit. Its buckets begin full if it had none before, or has none now."""
+        if before is None or after is None:
+            self._idle.empty_ms.pop(family, None)
+        else:
+            self._idle.change(family, _steps(before), _steps(after), now_ms)
 
     def counts(self, now_ms: int) -> list[BucketCounts]:
         """Return what each throttle has done. Those that are made and forgotten are added up by family."""
@@ -205,6 +208,11 @@ class Throttles:
         """Return the bucket of a limited throttle, for reading."""
         bucket = self._buckets.get(name)
         return bucket if bucket is not None and bucket.is_limited else None
+
+    def setting_of(self, name: str) -> str:
+        """Return the name that the rate of a throttle is set by: its own, or the family of a provider's limit."""
+        bucket = self._buckets.get(name)
+        return name if bucket is None or bucket.is_set or not bucket.family else bucket.family
 
     def __iter__(self) -> Iterator[Bucket]:
         return (bucket for bucket in self._buckets.values() if bucket.is_limited)
@@ -297,6 +305,10 @@ class Throttles:
 def rate_family(kernel: str) -> str:
     """Return the family of the buckets of a kernel's keys."""
     return f"rate:{kernel}:*"
+
+
+def _steps(limit: Limit) -> tuple[int, int]:
+    return steps_of(limit.rate, burst_of(limit.rate, limit.burst))
 
 
 def _counts(bucket: Bucket, name: str, now_ms: int) -> BucketCounts:

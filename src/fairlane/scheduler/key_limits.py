@@ -12,7 +12,8 @@ without a trace: made again, it is full. Others wait in ``IdleBuckets`` until th
 them, as when a tenant invents names, those that would be full first are forgotten early. What they lack is not
 forgiven: ``empty_ms`` is the latest instant at which a forgotten bucket of the same family (of the same pattern, or of
 the same queue) was empty, and a bucket that is made later has no more than it would have earned since. So no name ever
-gets more than ``rate * t + burst``, and memory is bounded.
+gets more than ``rate * t + burst``, and memory is bounded. A change of a family's limit moves that instant, so that a
+bucket that is made later has what it would have had if it had been there: a higher burst is earned, not given.
 
 Theory of floors
 ----------------
@@ -93,6 +94,21 @@ class IdleBuckets:
         empty_ms = self.empty_ms.get(bucket.family)
         if empty_ms is not None:
             bucket.level = min(bucket.level, (now_ms - empty_ms) * bucket.rate_steps)
+
+    def change(self, family: str, before: tuple[int, int], after: tuple[int, int], now_ms: int) -> None:
+        """Give buckets that are made later the tokens that they would have kept through a change of the limit.
+
+        Args:
+            family: the family whose limit changes.
+            before: what its buckets earned a millisecond and held at most, in billionths of a token.
+            after: what they earn and hold from now on.
+            now_ms: the present instant.
+        """
+        empty_ms = self.empty_ms.pop(family, None)
+        (earned, held), (earns, holds) = before, after
+        level = held if empty_ms is None else min(held, (now_ms - empty_ms) * earned)
+        if level < holds:
+            self.empty_ms[family] = now_ms - level // earns if earns else now_ms
 
     def add(self, bucket: Bucket, now_ms: int) -> None:
         """Keep a bucket that nothing uses until it is full."""

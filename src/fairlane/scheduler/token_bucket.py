@@ -91,8 +91,7 @@ class Bucket:
         else:
             self.at_ms = now_ms
         self.rate, self.burst = rate, burst
-        self.rate_steps = math.floor(rate * _RATE_STEPS) if burst else 0  # rounded down: never faster than configured
-        self.burst_steps = round(burst * TOKEN)
+        self.rate_steps, self.burst_steps = steps_of(rate, burst)
         if tokens is not None:
             self.level = round(tokens * TOKEN)
         elif not self.is_limited:
@@ -219,6 +218,11 @@ class Bucket:
 def burst_of(rate: float, burst: float | None) -> float:
     """Return the burst of a bucket: by default the tokens of one second, at least 1."""
     return max(1.0, rate) if burst is None else burst
+
+
+def steps_of(rate: float, burst: float) -> tuple[int, int]:
+    """Return what a bucket earns a millisecond and what it holds, in billionths of a token."""
+    return math.floor(rate * _RATE_STEPS) if burst else 0, round(burst * TOKEN)  # never faster than configured
 
 
 def require_limit(what: str, rate: float, burst: float | None) -> None:

@@ -31,3 +31,22 @@ def test_a_load_is_records_a_second_smoothed() -> None:
             assert loads.rates(101.1) == {"orders": 0.0}
 
     run(main())
+
+
+def test_demand_for_a_pattern_of_throttles_is_one_number() -> None:
+    """However many tenants wait for tokens, a heartbeat carries the pattern once; a name of its own is by itself."""
+
+    async def main() -> None:
+        async with await open_async_broker() as broker:
+            await broker.create_queue("orders")
+            for name in ("tenant-*", "tenant-vip"):
+                await broker.set_throttle(name, rate=0.001, burst=1)
+            for tenant in ("tenant-a", "tenant-b", "tenant-vip"):
+                for _ in range(2):
+                    await broker.enqueue("orders", b"x", throttles=[tenant])
+            assert len(await broker.lease("orders", 10)) == 3
+            groups = Groups(node="a", clock_ms=lambda: 0)
+            groups.add("orders", broker)
+            assert GroupLoads(groups).demand() == {"tenant-*": {"orders": 3}, "tenant-vip": {"orders": 3}}
+
+    run(main())

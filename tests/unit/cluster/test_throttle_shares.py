@@ -132,3 +132,63 @@ def test_a_group_is_closed_to_a_throttle_before_it_has_a_share(monkeypatch: pyte
             assert found == [Share(0, 0)]
 
     run(main())
+
+
+PATTERN = {"throttle:tenant-*:rate": "12", "throttle:tenant-*:burst": "12"}
+
+
+async def leased(member: Member, queue: str) -> int:
+    """Return how many messages are handed out now."""
+    return len((await member.done("queue/dequeue", {"queue": queue, "count": 100}))["deliveries"])
+
+
+def test_a_pattern_of_throttles_limits_each_name_in_the_cluster() -> None:
+    """Each group has a part of the pattern for every tenant, who gets no more than the whole over all."""
+
+    async def main() -> None:
+        async with cluster_of("ab", heartbeat_timeout_ms=QUICK_MS) as cluster:
+            await made(cluster, *QUEUES)
+            await cluster["a"].done("config/set", {"values": PATTERN})
+            await until(lambda: shares(cluster, "tenant-*") == [(4, 4)] * 3, "it is shared out")
+            begun = asyncio.get_running_loop().time()
+            news = [
+                {"payload": "eA==", "throttles": [tenant]} for tenant in ("tenant-a", "tenant-b") for _ in range(99)
+            ]
+            for queue in QUEUES:
+                await cluster["b"].done("queue/enqueue", {"queue": queue, "messages": news})
+            counts = dict.fromkeys(QUEUES, 0)
+            while min(counts.values()) < 4:  # two of each tenant
+                for queue in QUEUES:
+                    counts[queue] += await leased(cluster["a"], queue)
+                await asyncio.sleep(0)
+            passed = asyncio.get_running_loop().time() - begun
+            assert sum(counts.values()) <= 2 * (12 + 12 * passed)
+
+    run(main())
+
+
+def test_a_pattern_is_listed_lifted_and_overridden_by_names() -> None:
+    """The cluster lists one row for a pattern; a name of its own is divided by itself, with settings of the pattern."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            await made(cluster, *QUEUES)
+            values = PATTERN | {"throttle:tenant-a:rate": "90", "throttle:tenant-*:charge": "cost"}
+            await cluster["a"].done("config/set", {"values": values})
+
+            def is_divided() -> bool:
+                found = (shares(cluster, "tenant-*"), shares(cluster, "tenant-a"))
+                return [sum(rate for rate, _ in each) for each in found] == [12, 90]
+
+            await until(is_divided, "both are shared out")
+            assert sum(burst for _, burst in shares(cluster, "tenant-a")) == 12, "the burst is that of the pattern"
+            listed = (await cluster["b"].done("config/throttles"))["throttles"]
+            assert [(view["name"], view["rate"], view["burst"], view.get("buckets")) for view in listed] == [
+                ("tenant-*", 12, 12, 0),
+                ("tenant-a", 90, 12, None),
+            ]
+            assert all(view["charges_cost"] for view in listed)
+            await cluster["b"].done("config/set", {"values": dict.fromkeys(values)})
+            await until(lambda: shares(cluster, "tenant-*") == [(float("inf"), 1 << 60)] * 3, "it is lifted")
+
+    run(main())

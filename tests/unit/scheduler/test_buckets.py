@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
 from fairlane.scheduler import Throttles
+from fairlane.scheduler.token_bucket import Limit
 
 
 def test_a_new_throttle_starts_full_and_refills_at_its_rate() -> None:
@@ -55,6 +57,29 @@ def test_a_burst_of_zero_closes_a_throttle_and_leaves_no_token_behind() -> None:
     new = throttles.get("new")
     assert new is not None
     assert new.tokens(0) == 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "tokens"),
+    [
+        ([(10, 2), (10, 8)], [2, 7, 8]),  # a higher burst is earned
+        ([(10, 2), (0, 0), (10, 8)], [0, 5, 8]),  # a limit that was closed for a while begins empty
+        ([(10, 8), (10, 2)], [2, 2, 2]),
+        ([(1, 2), (1, 8), (10, 8)], [2, 7, 8]),
+    ],
+)
+def test_a_bucket_that_is_made_after_a_change_has_what_it_would_have_kept(
+    limits: list[tuple[float, float]], tokens: list[int]
+) -> None:
+    """A name that nothing uses is forgotten, and gets no tokens by that when the limit of its family changes."""
+    throttles, family = Throttles(), "t*"
+    given = [Limit(rate, burst, family=family) for rate, burst in limits]
+    for before, after in pairwise(given):
+        throttles.change_family(family, before, after, now_ms=1_000)
+    throttles.set_provider(lambda _name: given[-1], now_ms=1_000)
+    owner = Throttles()  # anything that can be referred to weakly
+    portion = throttles.join("t1", "q", owner, 1_000)
+    assert [portion.bucket.tokens(1_000 + ms) for ms in (0, 500, 1_000)] == tokens
 
 
 def test_changing_a_rate_keeps_the_tokens_up_to_the_new_burst() -> None:
