@@ -16,6 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from fairlane.model.message import Key
+from fairlane.model.policy import QueuePolicy
 from fairlane.verbs.errors import ErrorBody
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Verb
@@ -35,6 +36,8 @@ OTHERWISE = {
     ("EnqueueRequest", "numbers"),  # a list of numbers could be packed, and not be counted before it is decoded
 }
 """Fields that protobuf says in another way; ``fairlane.server.interfaces.grpc_shapes`` has how."""
+PARTIAL = frozenset((QueuePolicy,))
+"""Messages that requests give in part, so that a field which is not given differs from one that is 0."""
 
 
 class Files:
@@ -85,7 +88,8 @@ class Files:
                 continue
             number = max(map(int, known.values()), default=0) + 1
             known[field.name] = str(number)
-            lines.append(f"  {_declared(field)} {field.name} = {number};")
+            declared = _declared(field, has_presence=struct in PARTIAL)
+            lines.append(f"  {declared} {field.name} = {number};")
         if lines:
             inner = body.group(1).rstrip("\n")
             text = f"message {name} {{" + inner + "\n" + "\n".join(lines) + "\n}\n"
@@ -97,13 +101,13 @@ class Files:
                     self._add_message(home, NAMES.get(inner_struct, inner_struct.__name__), inner_struct)
 
 
-def _declared(field: msgspec.structs.FieldInfo) -> str:
+def _declared(field: msgspec.structs.FieldInfo, *, has_presence: bool) -> str:
     """Return the type of a field, with ``optional`` where it matters whether it is set."""
     kind, is_optional = _kind(field.type)
     is_plain = field.default is msgspec.NODEFAULT or not field.default
     if kind.startswith(("repeated", "map")) or kind not in SCALARS.values():
         return kind
-    return f"optional {kind}" if is_optional or not is_plain else kind
+    return f"optional {kind}" if is_optional or not is_plain or has_presence else kind
 
 
 def _kind(hint: Any) -> tuple[str, bool]:  # noqa: ANN401 - any annotation

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,166 +18,17 @@ from fairlane.server.settings import load
 from tests.conftest import BUCKET
 from tests.kit.servers.azurite import AzuriteServer
 from tests.kit.servers.stores import S3Server
-from tests.kit.waiting import until
+from tests.kit.waiting import until, wait_until
+from tests.statements.orders_server import HELLO, PATIENCE_S, enqueued, leased, on_server, settling
+from tests.unit.broker.stepping import broker_with, start_lease
 from tests.unit.cluster.in_process import SOON_MS, cluster_of
 from tests.unit.server.local_server import LocalServer, opened, run
-
-PATIENCE_S = 60
-HELLO = base64.b64encode(b"hello").decode()
-
-
-def on_server(test: Callable[[LocalServer], Awaitable[None]]) -> None:
-    """Run a test on a server with the queue ``orders``."""
-
-    async def main() -> None:
-        async with asyncio.timeout(PATIENCE_S), opened() as server:
-            await test(server)
-
-    run(main())
-
-
-async def enqueued(server: LocalServer, **message: Any) -> dict[str, Any]:
-    """Enqueue one message, and return its result."""
-    answer = await server.post("queue/enqueue", {"queue": "orders", "messages": [message]})
-    assert answer.status_code == 200, answer.text
-    result: dict[str, Any] = answer.json()["results"][0]
-    return result
-
-
-async def leased(server: LocalServer) -> dict[str, Any]:
-    """Lease one message, and return the delivery."""
-    delivery: dict[str, Any] = (await server.post("queue/dequeue", {"queue": "orders"})).json()["deliveries"][0]
-    return delivery
 
 
 async def someone_waits(server: LocalServer) -> None:
     """Wait until a consumer waits at ``orders``."""
     while not (await server.broker.queue("orders")).waiters:
         pass
-
-
-def settling(delivery: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of a request that settles a delivery."""
-    return {"queue": "orders", "receipts": [{"id": delivery["id"], "token": delivery["token"]}]}
-
-
-def test_205_metadata_and_payload() -> None:
-    """An enqueue is JSON with a payload in base64, or the payload as the body with metadata in the query."""
-
-    async def test(server: LocalServer) -> None:
-        await enqueued(server, payload=HELLO, headers={"a": "b"})
-        raw = await server.http.post(
-            "/v1/queue/enqueue?queue=orders&header.a=b",
-            content=b"hello",
-            headers={"content-type": "application/octet-stream"},
-        )
-        assert raw.status_code == 200
-        for delivery in [await leased(server), await leased(server)]:
-            assert (delivery["payload"], delivery["headers"]) == (HELLO, {"a": "b"})
-
-    on_server(test)
-
-
-@pytest.mark.parametrize("path", ["enqueue", "dequeue", "dequeueWithState", "ack", "nack", "extend"])
-def test_207_to_212_the_paths_of_lockd(path: str) -> None:
-    """The paths `/v1/queue/enqueue`, `dequeue`, `dequeueWithState`, `ack`, `nack` and `extend` exist."""
-
-    async def test(server: LocalServer) -> None:
-        answer = await server.post(f"queue/{path}", {})
-        assert answer.status_code == 400, "an empty request is invalid, but the path is known"
-
-    on_server(test)
-
-
-def test_212_batches_are_settled_one_by_one() -> None:
-    """Acks, nacks and extensions take batches, in which each message succeeds or fails separately."""
-
-    async def test(server: LocalServer) -> None:
-        await enqueued(server)
-        delivery = await leased(server)
-        body = settling(delivery)
-        body["receipts"].append({"id": delivery["id"], "token": delivery["token"] + 1})
-        results = (await server.post("queue/ack", body)).json()["results"]
-        assert [set(result) & {"error"} for result in results] == [set(), {"error"}]
-
-    on_server(test)
-
-
-@pytest.mark.parametrize("path", ["subscribe", "subscribeWithState"])
-def test_210_and_211_subscriptions(path: str) -> None:
-    """`/v1/queue/subscribe` and `subscribeWithState` send deliveries as lines of JSON while the client stays."""
-
-    async def main() -> None:
-        async with asyncio.timeout(PATIENCE_S), cluster_of("a") as cluster:
-            await cluster["a"].done("queues/create", {"queue": "orders"})
-            await cluster["a"].done("queue/enqueue", {"queue": "orders", "messages": [{"payload": HELLO}]})
-            async with cluster["a"].http.stream("POST", f"/v1/queue/{path}", json={"queue": "orders"}) as answer:
-                async for line in answer.aiter_lines():
-                    assert json.loads(line)["payload"] == HELLO
-                    break
-
-    run(main())
-
-
-def test_217_the_layout_of_objects() -> None:
-    """A store keeps the pages of a journal and chunks of bodies, instead of an object for each message."""
-
-    async def test(server: LocalServer) -> None:
-        for _ in range(3):
-            await enqueued(server, payload=HELLO)
-        journal = (await server.broker.read_journal()).events
-        assert [event["kind"] for event in journal][-3:] == ["enqueued"] * 3
-
-    on_server(test)
-
-
-def test_219_ids_are_uuids() -> None:
-    """A message id is a UUID of version 8 that sorts by age within a queue."""
-
-    async def test(server: LocalServer) -> None:
-        ids = [(await enqueued(server))["id"] for _ in range(20)]
-        assert {uuid.UUID(each).version for each in ids} == {8}
-        assert ids == sorted(ids)
-
-    on_server(test)
-
-
-async def sent(size: int) -> AsyncIterator[bytes]:
-    """Yield a payload of zeros in chunks."""
-    for at in range(0, size, 100_000):
-        yield bytes(min(100_000, size - at))
-
-
-def test_220_and_221_payloads_are_streamed() -> None:
-    """A raw payload is stored in pieces as it arrives, and sent piece by piece to the consumer."""
-
-    async def test(server: LocalServer) -> None:
-        raw = {"content-type": "application/octet-stream"}
-        size = 20_000_000
-        answer = await server.http.post("/v1/queue/enqueue?queue=orders", content=sent(size), headers=raw)
-        assert answer.status_code == 200
-        (view,) = await server.broker.peek("orders", with_body=True)
-        assert (view.size, view.payload) == (size, None)
-        accepted = {"accept": "application/octet-stream"}
-        leased = await server.http.post("/v1/queue/dequeue", json={"queue": "orders"}, headers=accepted)
-        assert (leased.headers["content-length"], leased.content) == (str(size), bytes(size))
-
-    on_server(test)
-
-
-def test_222_and_223_large_payloads_need_no_settings() -> None:
-    """100 MB and 1 GB payloads need no settings; above `upload_bytes_max`, 16 GiB, they are refused unread."""
-
-    async def test(server: LocalServer) -> None:
-        assert Settings().upload_bytes_max == 16 * 1024**3
-        upload = await server.broker.begin_upload("orders", size=10**9)
-        assert upload.piece_bytes == 512 * 1024
-        raw = {"content-type": "application/octet-stream", "content-length": str(17 * 1024**3)}
-        answer = await server.http.post("/v1/queue/enqueue?queue=orders", content=sent(10), headers=raw)
-        assert answer.status_code == 413
-        assert "upload_bytes_max" in answer.json()["error"]["cause"]
-
-    on_server(test)
 
 
 def test_232_a_long_wait_is_shortened() -> None:
@@ -329,14 +177,49 @@ def test_261_calls_are_logged_with_their_correlation_id(caplog: pytest.LogCaptur
     assert (logged["verb"], logged["queue"], logged["correlation_id"]) == ("enqueue", "orders", "own")
 
 
-@pytest.mark.parametrize(
-    ("setting", "instead"),
-    [("queue_poll_interval", 264), ("resilient_poll", 265), ("disk_queue_watch", 266), ("queue_watch", 267)],
-)
-def test_264_to_267_nothing_polls(setting: str, instead: int) -> None:
-    """There are no settings for polling and watching, because nothing polls: the owner of a queue knows all of it."""
-    assert not hasattr(Settings(), setting), instead
-    assert not hasattr(load(None, {}, {}), setting)
+def is_setting(*names: str) -> bool:
+    """Return whether the server or the broker has a setting of one of these names."""
+    known = {each for shape in (Settings(), load(None, {}, {})) for each in dir(shape)}
+    return bool(known & set(names))
+
+
+def test_264_there_is_no_interval_of_polling() -> None:
+    """No setting says how often to poll: a consumer that waits is served without any time passing."""
+    assert not is_setting("queue_poll_interval", "queue_poll_jitter")
+    broker = broker_with()
+    waiter, before_ms = start_lease(broker), broker.clock.now_ms()
+    broker.enqueue("q", b"x")
+    assert (waiter.done(), broker.clock.now_ms()) == (True, before_ms)
+
+
+def test_265_no_notification_can_be_lost() -> None:
+    """Nothing polls in case a notification was lost: a queue has one owner, and a wait gives it nothing to do."""
+    assert not is_setting("queue_resilient_poll_interval", "resilient_poll")
+    broker = broker_with()
+    before_ms = broker.engine.next_event_at()
+    broker.attach("q")
+    assert broker.engine.next_event_at() == before_ms
+
+
+def test_266_stores_are_not_watched(tmp_path: Path) -> None:
+    """No setting turns a watch of files on or off: on disk as in memory, the enqueue itself serves the consumer."""
+    assert not is_setting("disk_queue_watch", "mem_queue_watch", "queue_watch")
+    with open_broker(str(tmp_path / "store")) as broker:
+        broker.create_queue("q")
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(broker.lease, "q", wait_ms=PATIENCE_S * 1_000)
+            wait_until(lambda: broker.queue("q").waiters == 1, what="a consumer waits")
+            broker.enqueue("q", b"x")
+            assert [delivery.payload for delivery in waiting.result(PATIENCE_S)] == [b"x"]
+
+
+def test_267_watchers_cost_nothing_until_they_are_needed() -> None:
+    """A consumer that waits is an entry in its queue's line of consumers: it writes nothing and starts no timer."""
+    broker = broker_with()
+    before = broker.read_journal().events, broker.engine.next_event_at()
+    for _ in range(100):
+        broker.attach("q")
+    assert (broker.read_journal().events, broker.engine.next_event_at()) == before
 
 
 def test_268_settings_from_the_environment() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from fairlane.core.ledger import Message
 from fairlane.core.upload_state import Pieces
@@ -119,14 +120,16 @@ class Bodies:
         cached = self._chunks
         chunks: dict[int, Chunk] = {}
         missing = []
-        for number in numbers:
+        move_to_end = cached.move_to_end
+        for number in numbers:  # with many keys a batch has bodies from nearly as many chunks
             known = cached.get(number)
             if known is None:
                 missing.append(number)
                 continue
-            chunk = Chunk(known) if isinstance(known, bytes) else known
-            chunks[number] = cached[number] = chunk
-            cached.move_to_end(number)
+            if type(known) is bytes:
+                known = cached[number] = Chunk(known)
+            chunks[number] = cast("Chunk", known)
+            move_to_end(number)
         if missing:
             for number, data in zip(missing, self._store.bodies(missing), strict=True):
                 if data is not None:

@@ -69,15 +69,17 @@ class MessageIds:
 
     def ids_of(self, numbers: Iterable[int]) -> list[str]:
         """Return the ids of many messages, in a fraction of the time of ``id_of``."""
-        since, suffix, block, prefix, ids = self._since, self._suffix, -1, "", []
+        since, suffix, ids = self._since, self._suffix, []
+        prefixes: dict[int, str] = {}  # numbers that come together mostly share all but their last bits
         for number in numbers:
             if number < since:
                 ids.append(self.id_of(number))
                 continue
-            if number >> _LOW_BITS != block:  # numbers that come together mostly share all but their last bits
-                block = number >> _LOW_BITS
+            block = number >> _LOW_BITS
+            prefix = prefixes.get(block)
+            if prefix is None:
                 high = block.to_bytes(_HIGH_BYTES).hex()
-                prefix = f"{high[:8]}-{high[8:]}-"
+                prefix = prefixes[block] = f"{high[:8]}-{high[8:]}-"
             ids.append(prefix + _LOW[number & _LOW_MASK] + suffix)
         return ids
 

@@ -309,6 +309,11 @@ class Keys:
     def release(self, key: Key, count: int) -> bool:
         """Count items of a key as no longer in use. Return False, with nothing changed, if fewer are in use."""
         leaf = None if self._is_strict or type(key) not in _HASHABLE else self.leaves[0].get(key)
+        if leaf is not None and leaf.is_simple and leaf.in_use >= count:  # nothing depends on the count
+            leaf.in_use -= count
+            if not leaf.waiting and not leaf.is_forgettable:
+                self.note_idle(leaf)
+            return True
         if self.capacity.most is not None:
             return self._release_capacity(path_of(canonical_key(key)), count)
         if leaf is None:

@@ -38,6 +38,21 @@ def test_a_repeat_is_answered_with_the_first_ids() -> None:
     assert payloads(broker.lease("q", 9)) == [b"1", b"2", b"3"]
 
 
+def test_a_repeat_is_answered_with_the_first_correlation_id() -> None:
+    """A repeat with another correlation id names the message that is there, also after a reopen."""
+    broker = broker_with()
+
+    def correlation_ids(correlation_id: str | None) -> list[str | None]:
+        messages = [message(b"x", correlation_id=correlation_id)]
+        results: EnqueueResults = broker.call(Enqueue(queue="q", messages=messages, producer="p", numbers=(0,)))
+        return [result.correlation_id for result in results.results]
+
+    assert correlation_ids("first") == ["first"]
+    assert correlation_ids("again") == correlation_ids(None) == ["first"]
+    broker.reopen()
+    assert correlation_ids("again") == ["first"]
+
+
 def test_only_the_first_number_is_needed_where_the_others_follow() -> None:
     """One number stands for a batch, and a repeat that names each of them is the same."""
     broker = broker_with()

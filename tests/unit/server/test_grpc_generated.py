@@ -9,6 +9,7 @@ from pathlib import Path
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from grpc_tools import protoc
 
+from fairlane.model.policy import QueuePolicy
 from fairlane.verbs.table import VERBS
 from fairlane.wire.grpc import descriptors
 from fairlane.wire.grpc.descriptors import FILES, descriptor_of, file_of, text_of
@@ -26,6 +27,13 @@ def test_every_verb_has_a_method() -> None:
     services = {name: of for file in FILES for name, of in descriptor_of(file).services_by_name.items()}
     found = {(name, method.name) for name, service in services.items() for method in service.methods}
     assert found == {(verb.service, verb.method) for verb in VERBS.values()} | {("Broker", "Consume")}
+
+
+def test_every_field_of_a_policy_says_whether_it_is_given() -> None:
+    """A create or an update has some fields of a policy, so 0 and "not given" must differ for each single value."""
+    policy = descriptor_of("admin").message_types_by_name["QueuePolicy"]
+    assert {field.name for field in policy.fields} == set(QueuePolicy.__struct_fields__)
+    assert [field.name for field in policy.fields if not field.is_repeated and not field.has_presence] == []
 
 
 def test_descriptors_are_those_of_protoc(tmp_path: Path) -> None:

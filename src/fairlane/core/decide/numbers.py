@@ -14,18 +14,22 @@ from fairlane.verbs.messages import Enqueue, EnqueueResult
 def repeated(
     ledger: Ledger, request: Enqueue, producer: str, given: Given, now_ms: int
 ) -> dict[int, EnqueueResult | FairlaneError]:
-    """Return the rows that were enqueued before, with the id of the first time, and those too old to tell."""
+    """Return the rows that were enqueued before, with the ids of the first time, and those too old to tell."""
     numbers = ledger.producer_numbers.get(given.by or "")
     known = None if numbers is None else numbers.find(request.queue, producer)
     if known is None or not request.numbers or request.numbers[0] > known.top:
         return {}
     found: dict[int, EnqueueResult | FairlaneError] = {}
+    waiting = ledger.queues[request.queue].messages if request.queue in ledger.queues else {}
     floor = 0 if given.has_waited else known.floor
     for row, number in enumerate(request.numbers_of(range(len(request.messages)))):
         sequence = known.sequence_of(number, now_ms)
         if sequence is not None:
             own = ledger.ids.id_of(sequence)
-            found[row] = EnqueueResult(id=own, correlation_id=request.messages[row].correlation_id or own)
+            first = waiting.get(
+                sequence, request.messages[row]
+            )  # one that has left the queue said what its repeat says
+            found[row] = EnqueueResult(id=own, correlation_id=first.correlation_id or own)
         elif number < floor and request.messages[row].dedup_id is None:
             found[row] = RepeatTooLate(
                 f"Message {number} of producer {producer!r} may have been enqueued before: the broker has forgotten "

@@ -1,0 +1,223 @@
+"""lockd's queue: the paths of its HTTP interface, and payloads of any size."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fairlane.broker.settings import Settings
+from fairlane.server.interfaces.asgi import Scope
+from fairlane.server.interfaces.http import HttpInterface
+from tests.statements.orders_server import HELLO, PATIENCE_S, enqueued, leased, on_server, settling, with_state
+from tests.unit.server.local_server import LocalServer, opened
+
+
+def test_205_metadata_and_payload() -> None:
+    """An enqueue is JSON with a payload in base64, or the payload as the body with metadata in the query."""
+
+    async def test(server: LocalServer) -> None:
+        await enqueued(server, payload=HELLO, headers={"a": "b"})
+        raw = await server.http.post(
+            "/v1/queue/enqueue?queue=orders&header.a=b",
+            content=b"hello",
+            headers={"content-type": "application/octet-stream"},
+        )
+        assert raw.status_code == 200
+        for delivery in [await leased(server), await leased(server)]:
+            assert (delivery["payload"], delivery["headers"]) == (HELLO, {"a": "b"})
+
+    on_server(test)
+
+
+def test_207_enqueue() -> None:
+    """`POST /v1/queue/enqueue` adds messages, and answers with an id for each."""
+
+    async def test(server: LocalServer) -> None:
+        result = await enqueued(server, payload=HELLO)
+        assert (await server.broker.get("orders", result["id"], with_body=True)).payload == b"hello"
+
+    on_server(test)
+
+
+def test_208_dequeue() -> None:
+    """`POST /v1/queue/dequeue` leases a message, and answers with its payload and its token."""
+
+    async def test(server: LocalServer) -> None:
+        await enqueued(server, payload=HELLO)
+        delivery = await leased(server)
+        assert (delivery["payload"], delivery["token"] > 0, delivery.get("state")) == (HELLO, True, None)
+        assert (await server.broker.queue("orders")).leased == 1
+
+    on_server(test)
+
+
+def test_209_dequeue_with_state() -> None:
+    """`POST /v1/queue/dequeueWithState` answers with the workflow state of the message, too."""
+
+    async def test(server: LocalServer) -> None:
+        await with_state(server)
+        answer = await server.post("queue/dequeueWithState", {"queue": "orders"})
+        assert answer.json()["deliveries"][0]["state"] == HELLO
+
+    on_server(test)
+
+
+@pytest.mark.parametrize(("path", "left"), [("ack", (0, 0)), ("nack", (1, 0)), ("extend", (0, 1))])
+def test_212_messages_are_settled_in_batches(path: str, left: tuple[int, int]) -> None:
+    """`/v1/queue/ack`, `nack` and `extend` take batches, in which each message succeeds or fails separately."""
+
+    async def test(server: LocalServer) -> None:
+        await enqueued(server)
+        delivery = await leased(server)
+        body = settling(delivery)
+        body["receipts"].append({"id": delivery["id"], "token": delivery["token"] + 1})
+        answer = await server.post(f"queue/{path}", body)
+        assert answer.status_code == 207
+        assert [set(result) & {"error"} for result in answer.json()["results"]] == [set(), {"error"}]
+        queue = await server.broker.queue("orders")
+        assert (queue.waiting, queue.leased) == left
+
+    on_server(test)
+
+
+async def first_line(path: str) -> dict[str, Any]:
+    """Return the first delivery of a subscription to a message that has workflow state."""
+    async with opened() as server:
+        await with_state(server)
+        lines: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def receive() -> Any:
+            if body:
+                return {"type": "http.request", "body": body.pop()}
+            return await asyncio.Future()  # it stays until it is cancelled
+
+        async def send(event: Any) -> None:
+            if event.get("body"):
+                lines.put_nowait(event["body"])
+
+        body = [b'{"queue": "orders"}']
+        fields = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope: Scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": fields}
+        subscribing = asyncio.create_task(HttpInterface(server.context)(scope, receive, send))
+        line: dict[str, Any] = json.loads(await asyncio.wait_for(lines.get(), PATIENCE_S))
+        assert not subscribing.done()
+        subscribing.cancel()
+        await asyncio.gather(subscribing, return_exceptions=True)
+        return line
+
+
+def test_210_subscribe() -> None:
+    """`POST /v1/queue/subscribe` sends deliveries as lines of JSON for as long as the client stays."""
+    line = asyncio.run(first_line("/v1/queue/subscribe"))
+    assert (line["payload"], line.get("state")) == (HELLO, None)
+
+
+def test_211_subscribe_with_state() -> None:
+    """`POST /v1/queue/subscribeWithState` sends deliveries with the workflow state of their messages."""
+    line = asyncio.run(first_line("/v1/queue/subscribeWithState"))
+    assert (line["payload"], line["state"]) == (HELLO, HELLO)
+
+
+def test_217_the_layout_of_objects() -> None:
+    """A store keeps the pages of a journal and chunks of bodies, instead of an object for each message."""
+
+    async def test(server: LocalServer) -> None:
+        for _ in range(3):
+            await enqueued(server, payload=HELLO)
+        journal = (await server.broker.read_journal()).events
+        assert [event["kind"] for event in journal][-3:] == ["enqueued"] * 3
+
+    on_server(test)
+
+
+def test_219_ids_are_uuids() -> None:
+    """A message id is a UUID of version 8 that sorts by age within a queue."""
+
+    async def test(server: LocalServer) -> None:
+        ids = [(await enqueued(server))["id"] for _ in range(20)]
+        assert {uuid.UUID(each).version for each in ids} == {8}
+        assert ids == sorted(ids)
+
+    on_server(test)
+
+
+async def sent(size: int) -> AsyncIterator[bytes]:
+    """Yield a payload of zeros in chunks."""
+    for at in range(0, size, 100_000):
+        yield bytes(min(100_000, size - at))
+
+
+RAW = {"content-type": "application/octet-stream"}
+LARGE = 20_000_000
+
+
+def test_220_payloads_are_streamed_to_the_store() -> None:
+    """A raw payload is stored in pieces while it arrives, and belongs to no message before its end."""
+
+    async def test(server: LocalServer) -> None:
+        seen: list[tuple[bool, int]] = []
+
+        async def body() -> AsyncIterator[bytes]:
+            async for part in sent(LARGE):
+                yield part
+                waiting = (await server.broker.queue("orders")).waiting
+                seen.extend((upload.size > 0, waiting) for upload in await server.broker.uploads("orders"))
+
+        answer = await server.http.post("/v1/queue/enqueue?queue=orders", content=body(), headers=RAW)
+        assert answer.status_code == 200
+        assert (True, 0) in seen
+        assert all(waiting == 0 for _, waiting in seen)
+        (view,) = await server.broker.peek("orders", with_body=True)
+        assert (view.size, view.payload) == (LARGE, None)
+
+    on_server(test)
+
+
+def test_221_payloads_are_streamed_to_the_consumer() -> None:
+    """A consumer that accepts raw bytes is sent a large payload piece by piece, and none is above a MiB."""
+
+    async def test(server: LocalServer) -> None:
+        await server.http.post("/v1/queue/enqueue?queue=orders", content=sent(LARGE), headers=RAW)
+        parts: list[int] = []
+
+        async def receive() -> Any:
+            if body:
+                return {"type": "http.request", "body": body.pop()}
+            return await asyncio.Future()
+
+        async def send(event: Any) -> None:
+            parts.append(len(event.get("body", b"")))
+
+        body = [b'{"queue": "orders"}']
+        fields = [
+            (b"host", b"localhost"),
+            (b"content-type", b"application/json"),
+            (b"accept", RAW["content-type"].encode()),
+        ]
+        scope: Scope = {
+            "type": "http", "method": "POST", "path": "/v1/queue/dequeue", "query_string": b"", "headers": fields,
+        }  # fmt: skip
+        await HttpInterface(server.context)(scope, receive, send)
+        assert (sum(parts), max(parts) <= 1024**2) == (LARGE, True)
+
+    on_server(test)
+
+
+def test_222_and_223_large_payloads_need_no_settings() -> None:
+    """100 MB and 1 GB payloads need no settings; above `upload_bytes_max`, 16 GiB, they are refused unread."""
+
+    async def test(server: LocalServer) -> None:
+        assert Settings().upload_bytes_max == 16 * 1024**3
+        upload = await server.broker.begin_upload("orders", size=10**9)
+        assert upload.piece_bytes == 512 * 1024
+        raw = {"content-type": "application/octet-stream", "content-length": str(17 * 1024**3)}
+        answer = await server.http.post("/v1/queue/enqueue?queue=orders", content=sent(10), headers=raw)
+        assert answer.status_code == 413
+        assert "upload_bytes_max" in answer.json()["error"]["cause"]
+
+    on_server(test)
