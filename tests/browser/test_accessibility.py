@@ -18,7 +18,12 @@ GRAVE = ("serious", "critical")
 PLACES = {
     "": "no consumers",
     "queue/seen": "no consumers",
-    "message/seen": "First messages of seen",
+    "messages/seen": "First messages of seen",
+    "message": "Browse a queue",
+    "create": "Visibility timeout",
+    "policy/seen": "Visibility timeout",
+    "schedules": "Create a schedule",
+    "access": "Create an API key",
     "message/seen/{waiting}": "History",
     "dead": "seen",
     "dead/seen": "no ink",
@@ -62,12 +67,18 @@ def test_pages_are_accessible(server: Served, browser: Browser, axe: str, waitin
         page = viewer.open(server, place.format(waiting=waiting))
         page.locator("main", has_text=text).wait_for()
         if place == "queue/seen":
-            viewer.drawn("Messages per second")
+            page.locator("#history-charts svg path, #history-charts svg circle").first.wait_for(state="attached")
         page.evaluate(axe)
         found: list[dict[str, Any]] = page.evaluate("axe.run().then(found => found.violations)")
         grave = [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in GRAVE]
         assert grave == [], place
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), place
+    page.goto(f"{server.address}/docs#enqueue")
+    page.locator("details#enqueue[open] .command").wait_for()
+    page.evaluate(axe)
+    found = page.evaluate("axe.run().then(found => found.violations)")
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in GRAVE] == []
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     viewer.close()
 
 

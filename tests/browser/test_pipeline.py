@@ -36,9 +36,12 @@ def test_alarms_tables_readers_and_the_report_are_shown(tmp_path: Path, viewer: 
         assert written.endswith(" ago")
         (reader,) = server.post("journal/reader/list")["readers"]
         assert viewer.cells("etl")[1:3] == [f"{reader['behind']} events", "1"]
-        assert viewer.drawn("Shares of orders").locator(".barlayer .trace").count() == 2
-        assert viewer.drawn("Who made whom wait in orders").locator(".barlayer .trace").count() == 1
-        assert page.locator("#report td", has_text=HOSTILE).count() > 0
+        for section, chart, bars in (("Shares", "Shares of orders", 2), ("Served meanwhile", "Who made whom", 1)):
+            page.click(f"nav.tabs a:text-is('{section}')")
+            assert viewer.drawn(chart).locator(".barlayer .trace").count() == bars
+            assert page.locator("#report section h2").all_inner_texts() == [section]  # one section at a time
+        page.click("nav.tabs a:text-is('Usage')")
+        page.locator("#report th, #report td", has_text=HOSTILE).first.wait_for()
         assert page.evaluate(MADE) == [None, 0]
 
 
@@ -47,3 +50,4 @@ def test_without_a_folder_the_page_explains_the_setup(tmp_path: Path, viewer: Vi
     with served(tmp_path) as server:
         viewer.open(server, "pipeline")
         viewer.sees("Start the server with --reports FOLDER")
+        viewer.sees("fairlane pipeline run --tables made/tables --once")

@@ -55,7 +55,7 @@ def test_a_page_under_load_survives_a_crash(tmp_path: Path, viewer: Viewer) -> N
         with loaded(server, "busy"):
             page = viewer.open(server, "queue/busy")
             viewer.sees("acme is noisy")
-            viewer.drawn("Messages per second")
+            page.locator("#history-charts svg path, #history-charts svg circle").first.wait_for(state="attached")
             server.kill()
             page.locator("#state", has_text="reconnecting").wait_for()
             server.start()

@@ -11,7 +11,9 @@ import msgspec
 
 from fairlane.errors import Forbidden, InvalidArgument, QueueElsewhere, QueueMoving, QueueNotFound, QueueSplit
 from fairlane.gateway.caller import Caller
+from fairlane.model.names import is_dlq
 from fairlane.model.partitions import served_name
+from fairlane.model.views import QueueView
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.exchange import Exchange
 from fairlane.server.interfaces.relay import headers_for_node, may_relay
@@ -115,7 +117,7 @@ async def snapshots(
         views = [
             view
             for view in await server.observed.queues()
-            if query.queues_match in view.name.lower() and caller.may("observe", view.name)
+            if _is_listed(view, query) and caller.may("observe", view.name)
         ]
         if sampler is not None:
             try:
@@ -135,6 +137,13 @@ async def snapshots(
         before = _copy(fold.counts)
         sampled_ms = now_ms
         await asyncio.sleep(INTERVAL_S)
+
+
+def _is_listed(view: QueueView, query: _Query) -> bool:
+    """Return whether a viewer wants a queue. An empty dead-letter queue is not worth a row, unless it is watched."""
+    has_messages = view.waiting or view.leased or view.dead
+    is_worth_it = has_messages or not is_dlq(view.name) or view.name == query.queue
+    return is_worth_it and query.queues_match in view.name.lower()
 
 
 def _renamed(server: ServerContext, queues: list[QueueSnapshot]) -> list[QueueSnapshot]:
