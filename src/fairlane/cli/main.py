@@ -25,6 +25,8 @@ SECTIONS = {
         "key": ("api_keys", "Create, list and revoke API keys."),
         "config": ("config", "Set, get and list config values; check a server's settings."),
         "store": ("store", "Check, repair or copy a store that no server has open."),
+        "backup": ("backups", "Back up the store of a running server."),
+        "restore": ("backups", "Restore a backup to a new data folder or store."),
         "cluster": ("cluster", "Show the nodes of a cluster, move and split queues, and drain nodes."),
     },
     "Worker": {
