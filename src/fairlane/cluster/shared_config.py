@@ -59,14 +59,14 @@ class SharedConfig:
             require(text_fault("A config key", key, most=limits.CONFIG_KEY_LENGTH_MAX))
             require(None if value is None else value_fault(key, value))
             require(_OWN if key.startswith(OWN_PREFIX) else None)
-            require(_pattern_fault(key) if value is not None else None)
+            require(pattern_fault(key) if value is not None else None)
         for key, value in values.items():
             entry = None if value is None else encode(ConfigEntry(value=value))
             await self._board.edit(CONFIG + key, lambda _view, entry=entry: entry)  # type: ignore[misc] # a default
         self._on_set()
 
 
-def _pattern_fault(key: str) -> str | None:
+def pattern_fault(key: str) -> str | None:
     """Return why a pattern of throttles can't be set for a cluster, None for any other config key.
 
     Groups divide each throttle by what waits for it. A pattern stands for any number of throttles, and dividing each of
