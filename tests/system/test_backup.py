@@ -7,9 +7,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,16 +24,27 @@ from tests.system.server_process import serving
 from tests.system.test_cli import fairlane
 
 BATCH, BACKLOG = 20, 2_000
+CLOCKS_MS = 1_000
+"""How far the time of a server may be behind the wall clock, at most."""
 PRODUCERS = CONSUMERS = 2
 
 
 @dataclass(slots=True)
 class Log:
-    """What the clients know: which enqueues were answered, which acks were sent, and which of those were answered."""
+    """What the clients know: which enqueues were answered, when acks were sent, and which of those were answered.
+
+    Nobody consumes the messages that are ``kept``.
+    """
 
     enqueued: dict[str, bytes] = field(default_factory=dict)
-    sent: set[str] = field(default_factory=set)
+    kept: dict[str, bytes] = field(default_factory=dict)
+    sent_ms: dict[str, int] = field(default_factory=dict)
     acked: set[str] = field(default_factory=set)
+
+
+def now_ms() -> int:
+    """Return the time of the wall clock, which the server reads too."""
+    return int(datetime.now(UTC).timestamp() * 1000)
 
 
 @contextmanager
@@ -49,12 +62,13 @@ def load(url: str) -> Iterator[Log]:
                 for id_, message in zip(client.enqueue_many("orders", batch), batch, strict=True):
                     assert isinstance(id_, str)
                     log.enqueued[id_] = message.payload
+                log.kept[client.enqueue("kept", batch[0].payload)] = batch[0].payload
 
     def consume() -> None:
         with Client(url) as client:
             while not stopping.is_set():
                 leased = client.lease("orders", BATCH // 2, wait_ms=100)
-                log.sent.update(message.id for message in leased)
+                log.sent_ms.update((message.id, now_ms()) for message in leased)
                 assert client.ack_many("orders", leased) == [None] * len(leased)
                 log.acked.update(message.id for message in leased)
 
@@ -76,10 +90,11 @@ def test_backups_under_full_load_have_everything_before_their_mark(rounds: int, 
         url = f"http://{server.address}"
         with Client(url) as client:
             client.create_queue("orders")
+            client.create_queue("kept")
         for number in range(rounds):
             with load(url) as log:
                 wait_until(partial(_has_load, log), what="there is load")
-                enqueued, acked = dict(log.enqueued), set(log.acked)
+                enqueued, acked = {**log.enqueued, **log.kept}, set(log.acked)
                 folder = tmp_path / f"backup-{number}"
                 mark = json.loads(fairlane("--server", url, "-o", "json", "backup", str(folder)))
             place = tmp_path / f"restored-{number}"
@@ -87,7 +102,7 @@ def test_backups_under_full_load_have_everything_before_their_mark(rounds: int, 
             restored = json.loads(fairlane("-o", "json", "restore", str(folder), str(place)))
             assert restored["messages"] == mark["messages"]
             assert all(numbered(id_) <= mark["position"] for id_ in enqueued)
-            check(place / "store", log, acked, mark["position"])
+            check(place / "store", log, acked, mark)
             fairlane("store", "check", str(place))
 
 
@@ -95,13 +110,15 @@ def _has_load(log: Log) -> bool:
     return len(log.acked) > 500
 
 
-def check(place: Path, log: Log, acked: set[str], position: int) -> None:
-    """Check that all messages before the mark are there whose ack was not sent, and none whose ack was answered."""
-    expected = {id_ for id_ in log.enqueued.keys() - log.sent if numbered(id_) <= position}
-    assert expected
+def check(place: Path, log: Log, acked: set[str], mark: dict[str, Any]) -> None:
+    """Check that all messages before the mark are there whose ack was not sent by then, and none that was acked."""
+    before = {id_ for id_ in (*log.enqueued, *log.kept) if numbered(id_) <= mark["position"]}
+    expected = {id_ for id_ in before if log.sent_ms.get(id_, now_ms()) > mark["at_ms"] + CLOCKS_MS}
+    assert expected & log.kept.keys()
     with open_broker(place) as restored:
         for id_ in expected:
-            assert restored.get("orders", id_).payload == log.enqueued[id_]
+            queue, known = ("kept", log.kept) if id_ in log.kept else ("orders", log.enqueued)
+            assert restored.get(queue, id_).payload == known[id_]
         for id_ in acked:
             with pytest.raises(MessageNotFound):
                 restored.get("orders", id_)
