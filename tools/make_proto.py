@@ -11,7 +11,7 @@ import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -120,6 +120,8 @@ def _kind(hint: Any) -> tuple[str, bool]:  # noqa: ANN401 - any annotation
         if set(rest) >= set(get_args(Key)):
             return "repeated string", True
         return _kind(rest[0])[0], True
+    if origin is Annotated:  # a list with a maximum length
+        return _kind(arguments[0])
     if origin is Literal:
         return "string", False
     if origin is dict or (isinstance(origin, type) and issubclass(origin, dict)) or "Mapping" in str(origin):

@@ -61,10 +61,11 @@ def copy_store(source: str, target: str, progress: Progress = lambda _done, _all
     if source == target:
         raise InvalidArgument("The copy needs a place of its own; source and target are the same.")
     first = counts_from(open_store(source))
-    taken, given = _numbered(open_store(source), first), _numbered(open_store(target), first)
+    taken = numbered(open_store(source), first)
+    given = None
     try:
         extent = taken.recover()
-        mark_unfinished(given, _empty(given, first), is_unfinished=True)
+        given = begin_copy(target, first)
         inspected = inspect_store(taken, extent, progress)
         if not inspected.is_whole:
             raise StoreDamaged(f"The store at {source} is damaged: {inspected.fault or inspected.history_fault}")
@@ -72,10 +73,11 @@ def copy_store(source: str, target: str, progress: Progress = lambda _done, _all
         given.close()
         _compare(taken, given, extent, inspected.bodies)
     finally:
-        given.close()
+        if given is not None:
+            given.close()
         taken.close()
     declared = declare_restored(target)
-    _finish(_numbered(open_store(target), first))
+    finish_copy(target, first)
     return CopyReport(
         messages=inspected.messages,
         last_sequence=extent.next_sequence - 1,
@@ -84,8 +86,38 @@ def copy_store(source: str, target: str, progress: Progress = lambda _done, _all
     )
 
 
-def _numbered(store: Store, first: int) -> Store:
+def numbered(store: Store, first: int) -> Store:
+    """Return a store whose sequences begin after a number."""
     return NumberedStore(store, first=first) if first else store
+
+
+def begin_copy(place: str, first: int) -> Store:
+    """Open a new store that is to be filled, and mark it as unfinished, so that no broker opens it.
+
+    Args:
+        place: a folder or a URL, where nothing is yet.
+        first: what its sequences begin after.
+
+    Raises:
+        InvalidArgument: it is not empty.
+        StoreFailed, StoreLocked: it can't be opened.
+    """
+    target = numbered(open_store(place), first)
+    try:
+        mark_unfinished(target, _empty(target, first), is_unfinished=True)
+    except BaseException:
+        target.close()
+        raise
+    return target
+
+
+def finish_copy(place: str, first: int) -> None:
+    """Declare that a store which was filled, and is closed, is complete."""
+    target = numbered(open_store(place), first)
+    try:
+        mark_unfinished(target, target.recover(), is_unfinished=False)
+    finally:
+        target.close()
 
 
 def _empty(target: Store, first: int) -> Extent:
@@ -110,10 +142,3 @@ def _compare(source: Store, target: Store, extent: Extent, bodies: Sequence[int]
         some = bodies[at : at + _SLICE]
         if source.bodies(some) != target.bodies(some):
             raise StoreCorrupt("A body of the copy differs from that of its source.")
-
-
-def _finish(target: Store) -> None:
-    try:
-        mark_unfinished(target, target.recover(), is_unfinished=False)
-    finally:
-        target.close()

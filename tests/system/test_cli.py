@@ -105,7 +105,7 @@ test ! -e "$FAIRLANE_QUEUE_PAYLOAD_PATH"
 eval "$(fairlane dequeue jobs --payload-out 'out file')"
 cat 'out file'; echo
 fairlane nack --error "no such thing"
-fairlane consume jobs
+fairlane consume jobs --ack
 eval "$(fairlane dequeue jobs)" && exit 1 || test $? = 4
 test -z "$FAIRLANE_QUEUE_TOKEN"
 fairlane ack 2>/dev/null && exit 1 || test $? = 2
@@ -143,7 +143,7 @@ def test_the_quick_start(server: str) -> None:
     """Serve, create, enqueue, consume, inspect: five commands."""
     fairlane("queue", "create", "orders", FAIRLANE_SERVER=server)
     fairlane("enqueue", "orders", "hello", "--key", "acme", FAIRLANE_SERVER=server)
-    assert fairlane("consume", "orders", FAIRLANE_SERVER=server) == "hello\n"
+    assert fairlane("consume", "orders", "--ack", FAIRLANE_SERVER=server) == "hello\n"
     assert "waiting       0" in fairlane("queue", "inspect", "orders", FAIRLANE_SERVER=server)
 
 
@@ -153,14 +153,14 @@ def test_many_messages_through_a_server(server: str) -> None:
     fairlane("queue", "create", "orders", FAIRLANE_SERVER=server)
     said = fairlane("-o", "json", "enqueue", "orders", "--lines", feed=lines, FAIRLANE_SERVER=server)
     assert json.loads(said)["enqueued"] == 5_000
-    assert fairlane("consume", "orders", FAIRLANE_SERVER=server).encode() == lines
+    assert fairlane("consume", "orders", "--ack", FAIRLANE_SERVER=server).encode() == lines
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_following_ends_when_interrupted(server: str, number: signal.Signals) -> None:
     """Messages are printed as they come; a signal ends the command with exit code 130, and nothing is lost."""
     fairlane("queue", "create", "orders", FAIRLANE_SERVER=server)
-    command = [*FAIRLANE, "--server", server, "consume", "orders", "--follow"]
+    command = [*FAIRLANE, "--server", server, "consume", "orders", "--ack", "--follow"]
     with heeding_interrupts():
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
     with process:
@@ -176,7 +176,7 @@ def test_following_ends_when_interrupted(server: str, number: signal.Signals) ->
             process.kill()
     assert (process.returncode, err.strip()) == (130, b"")
     fairlane("enqueue", "orders", "later", FAIRLANE_SERVER=server)
-    assert fairlane("consume", "orders", FAIRLANE_SERVER=server) == "later\n"
+    assert fairlane("consume", "orders", "--ack", FAIRLANE_SERVER=server) == "later\n"
 
 
 def test_names_of_queues_are_completed(server: str) -> None:
@@ -197,7 +197,7 @@ def test_lines_go_as_they_come(server: str) -> None:
         assert process.stdin is not None
         process.stdin.write(b"first\n")
         process.stdin.flush()
-        assert fairlane("consume", "orders", "--count", "1", "--follow", FAIRLANE_SERVER=server) == "first\n"
+        assert fairlane("consume", "orders", "--count", "1", "--ack", "--follow", FAIRLANE_SERVER=server) == "first\n"
         out, _ = process.communicate(b"second", timeout=PATIENCE_S)
     assert out == b"Enqueued 2 messages.\n"
 
@@ -223,7 +223,7 @@ def test_a_reader_that_goes_away_loses_nothing(tmp_path: Path) -> None:
     script = """
     fairlane queue create jobs >&2
     seq 1 2000 | fairlane enqueue jobs --lines >&2
-    fairlane consume jobs | head -n 1
+    fairlane consume jobs --ack | head -n 1
     """.replace("fairlane ", f"fairlane --data {tmp_path / 'data'} ")
     assert in_shell("set -e\n" + script, tmp_path) == "1\n"
     (view,) = json.loads(fairlane("--data", str(tmp_path / "data"), "-o", "json", "queue", "list"))[:1]

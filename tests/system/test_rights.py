@@ -120,6 +120,7 @@ REQUESTS: dict[str, Callable[[Facts], dict[str, Any]]] = {
     "set_reader": lambda facts: {"name": f"{facts.reader}-new", "position": 0},
     "remove_reader": lambda facts: {"name": facts.reader},
     "readers": lambda _: {},
+    "read_store": lambda _: {"after": 0},
     "register_consumer": lambda facts: {"queue": facts.queue, "consumer": "new"},
     "claim": lambda facts: {"queue": facts.queue, "consumer": "c", "epoch": facts.epoch, "done": 0},
     "read_claim": lambda facts: {"queue": facts.queue, "consumer": "c", "claim": 1},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -25,7 +26,7 @@ from fairlane.client.transport.http import HttpTransport
 from fairlane.client.transport.websocket import WebSocketTransport
 from fairlane.errors import Disconnected
 from fairlane.wire.grpc import admin_pb2
-from tests.kit.waiting import PATIENCE_S
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 from .grpc_process import GrpcServer, serving
 from .server_process import ROOT, HttpClient
@@ -261,3 +262,41 @@ def test_a_silent_grpc_connection_without_tls_is_closed(tmp_path: Path) -> None:
         with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as silent:
             while silent.recv(4096):  # the server's settings come first
                 pass
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_hangup_renews_the_certificates(folder: Path, tmp_path: Path, door: Door) -> None:
+    """After SIGHUP new connections get the new certificate; files that can't be used change nothing."""
+    for name in ("ca", "stranger"):
+        shutil.copy(folder / f"{name}.pem", tmp_path)
+
+    def install(name: str) -> None:
+        for end in ("pem", "key"):
+            shutil.copy(folder / f"{name}.{end}", tmp_path / f"live.{end}")
+
+    def is_served(ca: str) -> bool:
+        try:
+            return door(live, folder, None, ca) == 0
+        except TURNED_AWAY:
+            return False
+
+    install("server")
+    with serving(tmp_path / "data", *tls_flags(tmp_path, "live")) as live:
+        assert is_served("ca")
+        (tmp_path / "live.pem").write_text("broken")
+        live.signal(signal.SIGHUP)
+        assert is_served("ca")
+        install("wrong")
+        live.signal(signal.SIGHUP)
+        wait_until(lambda: is_served("stranger"), what="The new certificate is used")
+        assert not is_served("ca")
+
+
+def test_a_hangup_never_ends_a_server(tmp_path: Path) -> None:
+    """A server without TLS goes on when its terminal closes."""
+    with serving(tmp_path / "data") as server:
+        server.signal(signal.SIGHUP)
+        with server.http() as http:
+            assert http.get("/queues").status_code == 200
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0

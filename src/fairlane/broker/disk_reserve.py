@@ -16,6 +16,7 @@ disk: until then consumers go on, and that matters more.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Final
 
 from fairlane.errors import FairlaneError, StoreFull
@@ -36,6 +37,15 @@ _RECLAIM_MS: Final = 2_000
 _PARTS: Final = 8  # of a disk: on a small one the reserve is that part of it
 _MIB: Final = 1 << 20
 _log = logging.getLogger("fairlane.broker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSpace:
+    """The space of a disk in bytes: all of it, what is free, and what is kept for acknowledgements."""
+
+    total: int
+    free: int
+    reserve: int
 
 
 class DiskReserve:
@@ -78,6 +88,16 @@ class DiskReserve:
         if self.is_short and now_ms >= self._reclaim_ms and 2 * held_bytes < self._free_bytes:
             self._reclaim_ms = now_ms + _RECLAIM_MS
             self.reclaim()
+
+    def space(self) -> DiskSpace | None:
+        """Return the space of the disk now; None if there is no disk, or its space is unknown."""
+        if self._disk is None:
+            return None
+        try:
+            total, free = self._disk.total_bytes(), self._disk.free_bytes()
+        except OSError:
+            return None
+        return DiskSpace(total=total, free=free, reserve=min(self._reserve_bytes_max, max(1, total // _PARTS)))
 
     def reclaim(self) -> None:
         """Return the space of deleted bodies to the disk."""

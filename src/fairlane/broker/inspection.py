@@ -52,7 +52,7 @@ def inspect_store(store: Store, extent: Extent, progress: Progress = lambda _don
     ledger, end, fault = _fold(store, extent, extent.next_sequence, progress)
     if fault:  # the ledger may hold a part of the page that failed
         ledger, _, _ = _fold(store, extent, end, progress)
-    needed = _needed(ledger)
+    needed = needed_bodies(ledger)
     readable = _readable(store, sorted(needed), progress)
     # A message may need several bodies: its own, its workflow state, and the pieces of its payload.
     unreadable = {owner for number in needed.keys() - readable for owner in needed[number]}
@@ -99,7 +99,7 @@ def _history_fault(store: Store, extent: Extent) -> str:
     return ""
 
 
-def _needed(ledger: Ledger) -> dict[int, list[tuple[str, str]]]:
+def needed_bodies(ledger: Ledger) -> dict[int, list[tuple[str, str]]]:
     """Return the numbers of all bodies that are needed, each with the queues and ids of what it belongs to.
 
     Discarded pieces are not needed: they are about to be deleted.

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
+from fairlane.broker.disk_reserve import DiskSpace
 from fairlane.core.ledger import Message
 from fairlane.core.schedule_state import ScheduleState
 from fairlane.model.histogram import Histogram
@@ -145,6 +146,10 @@ class BrokerMetrics:
     """By queue, of those that have a script: counts, and the seconds that a message took."""
     schedules: dict[str, ScheduleCounts]
     """By queue, of those that have schedules."""
+    held_bytes: int
+    """Payloads and workflow states that are alive."""
+    disk: DiskSpace | None = None
+    """The disk of the store, if it is in a folder."""
 
 
 def together(parts: Sequence[BrokerMetrics], *, before: EngineMetrics) -> BrokerMetrics:
@@ -171,4 +176,5 @@ def together(parts: Sequence[BrokerMetrics], *, before: EngineMetrics) -> Broker
         ],
         hooks={queue: found for part in parts for queue, found in part.hooks.items()},
         schedules={queue: found for part in parts for queue, found in part.schedules.items()},
+        held_bytes=sum(part.held_bytes for part in parts),
     )

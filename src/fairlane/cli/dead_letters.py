@@ -14,9 +14,9 @@ from fairlane.cli.broker_commands import Printed, broker_command
 from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, server_address_of
 from fairlane.cli.errors import REFUSED, Quit
 from fairlane.cli.formatting import message_count, printable
-from fairlane.cli.interaction import progress, stoppable
+from fairlane.cli.interaction import confirm, progress, stoppable
 from fairlane.cli.messages import AFTER, COUNT, MESSAGE
-from fairlane.cli.parameters import DURATION, KEY, QUEUE
+from fairlane.cli.parameters import DURATION, KEY, QUEUE, YES
 from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.names import dlq_of, is_dlq
@@ -36,6 +36,7 @@ _FILTERS = (
 )
 _POLL_S = 0.1
 _ERRORS_SHOWN = 10
+_PAGE = 1_000
 
 
 def filter_options(command: Any) -> Any:  # noqa: ANN401 - as click's decorators
@@ -81,7 +82,7 @@ def dead_letters_of(broker: Broker, queue: str, wanted: DeadLetterFilter) -> tup
 
 @click.group(name="dlq")
 def dlq_command() -> None:
-    """List and show dead letters and redrives. QUEUE is a queue or its dead-letter queue."""
+    """List, show and delete dead letters, and show redrives. QUEUE is a queue or its dead-letter queue."""
 
 
 @broker_command(QUEUE, COUNT, AFTER, filter_options, group=dlq_command, name="list")
@@ -97,6 +98,45 @@ def show(broker: Broker, queue: str, message_id: str) -> Printed:
     """Show one dead letter with its headers, errors and payload."""
     view = broker.get(dead_letters_of(broker, queue, DeadLetterFilter())[0], message_id)
     return view, tables.of_message(view)
+
+
+@dlq_command.command(name="delete")
+@QUEUE
+@click.argument("message_ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "is_all", is_flag=True, help="Delete all that the filters select, instead of named ones.")
+@filter_options
+@YES
+@pass_session
+def delete(
+    session: Session,
+    /,
+    queue: str,
+    message_ids: tuple[str, ...],
+    *,
+    is_all: bool,
+    is_sure: bool,
+    **options: Any,  # noqa: ANN401 - click's options
+) -> None:
+    """Delete dead letters: those with the given ids, or with --all those that the filters select.
+
+    What is deleted is gone; the journal keeps that it was. An interrupt stops after a part.
+    """
+    if is_all == bool(message_ids):
+        raise click.UsageError("Name the ids of dead letters, or pass --all.")
+    with stoppable(), session.broker() as broker:
+        dlq, wanted = dead_letters_of(broker, queue, filter_of(options))
+        ids = list(message_ids) if message_ids else _ids_of(broker, dlq, wanted)
+        confirm(f"Delete {message_count(len(ids))} of {dlq}?", is_sure=is_sure)
+        for id_ in ids:
+            broker.cancel(dlq, id_, reason="deleted with fairlane dlq delete")
+    session.answer({"queue": dlq, "deleted": len(ids)}, f"Deleted {message_count(len(ids))} of {dlq}.")
+
+
+def _ids_of(broker: Broker, dlq: str, wanted: DeadLetterFilter) -> list[str]:
+    ids: list[str] = []
+    while views := broker.peek(dlq, _PAGE, after=ids[-1] if ids else None, wanted=wanted):
+        ids += [view.id for view in views]
+    return ids
 
 
 @broker_command(group=dlq_command)

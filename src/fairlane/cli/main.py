@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -25,6 +26,8 @@ SECTIONS = {
         "key": ("api_keys", "Create, list and revoke API keys."),
         "config": ("config", "Set, get and list config values; check a server's settings."),
         "store": ("store", "Check, repair or copy a store that no server has open."),
+        "backup": ("backups", "Back up the store of a running server."),
+        "restore": ("backups", "Restore a backup to a new data folder, or to a store at a URL."),
         "cluster": ("cluster", "Show the nodes of a cluster, move and split queues, and drain nodes."),
     },
     "Worker": {
@@ -40,7 +43,7 @@ SECTIONS = {
     },
     "Messages": {
         "enqueue": ("enqueue", "Enqueue a message, or many from a file or standard input."),
-        "consume": ("consume", "Print the payloads of messages, one per line, and acknowledge them."),
+        "consume": ("consume", "Print the payloads of messages, one per line."),
         "peek": ("messages", "Show messages without leasing them."),
         "explain": ("messages", "Explain why a message is waiting."),
         "message": ("jobs", "Show what becomes of one message, get its result, or cancel it."),
@@ -57,7 +60,7 @@ SECTIONS = {
         "sinks": ("batches", "List and drop sinks."),
     },
     "Dead letters": {
-        "dlq": ("dead_letters", "List and show dead letters and redrives."),
+        "dlq": ("dead_letters", "List, show and delete dead letters, and show redrives."),
         "redrive": ("dead_letters", "Move dead letters back to their queue."),
     },
     "Data": {
@@ -89,6 +92,26 @@ _COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in sec
 
 
 FILE = click.Path(exists=True, dir_okay=False)
+FORMATS = ("table", "json")
+_OUTPUT = re.compile(rf"(?:-o|--output=)({'|'.join(FORMATS)})")
+
+
+def with_output_first(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with the output format before the command, wherever the user wrote it before ``--``."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    formats: list[str] = []
+    others: list[str] = []
+    at = 0
+    while at < end:
+        if arguments[at] in ("-o", "--output") and at + 1 < end and arguments[at + 1] in FORMATS:
+            formats += ["--output", arguments[at + 1]]
+            at += 1
+        elif (found := _OUTPUT.fullmatch(arguments[at])) is not None:
+            formats += ["--output", found[1]]
+        else:
+            others.append(arguments[at])
+        at += 1
+    return [*formats, *others, *arguments[end:]]
 
 
 class Fairlane(click.Group):
@@ -133,7 +156,7 @@ class Fairlane(click.Group):
         **extra: Any,  # noqa: ANN401 - click's signature
     ) -> Any:  # noqa: ANN401 - click's signature
         """Run a command, and report expected errors with a message and an exit code."""
-        arguments = list(sys.argv[1:] if args is None else args)
+        arguments = with_output_first(sys.argv[1:] if args is None else args)
         name = prog_name or "fairlane"
         if not standalone_mode:
             return super().main(arguments, name, complete_var, standalone_mode=False, **extra)
@@ -201,9 +224,9 @@ class Fairlane(click.Group):
 @click.option(
     "--output",
     "-o",
-    type=click.Choice(["table", "json"]),
+    type=click.Choice(FORMATS),
     default="table",
-    help="Output format: tables for people, JSON for programs.",
+    help="Output format: tables for people, JSON for programs. It may be written after the command as well.",
 )
 @click.version_option(__version__, "--version", prog_name="fairlane", message="%(prog)s %(version)s")
 @click.pass_context

@@ -12,6 +12,7 @@ from fairlane.cli.interaction import confirm, progress, stoppable
 from fairlane.cli.session import STORE_FOLDER, Session, pass_session
 
 if TYPE_CHECKING:  # the other commands need no store
+    from fairlane.cli.terminal import Bar
     from fairlane.maintenance import StoreReport
 
 _SHOWN = 20
@@ -75,22 +76,41 @@ def repair_command(session: Session, folder: str, *, dry_run: bool, yes: bool) -
 @store_command.command(name="copy")
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
+@click.option("--cluster", is_flag=True, help="TO is the store of a cluster; its nodes may run.")
 @pass_session
-def copy_command(session: Session, source: str, target: str) -> None:
+def copy_command(session: Session, source: str, target: str, *, cluster: bool) -> None:
     """Copy a store to another place or kind, and compare both.
 
     FROM and TO are folders, log:FOLDER, rocksdb:FOLDER or URLs. TO must be new or empty; for a server it is the folder
     store in its data folder. Stop the server first. The copy has all messages, leases and journal entries, and a new
     journal id, so that both can live on. Ids that were issued before stay valid.
+
+    With --cluster the queues become a new group of the cluster, together with the config and the API keys. Config
+    values that the cluster has already stay as they are there.
     """
     from fairlane.store_copy import copy_store
 
     with stoppable(), progress("copying") as bar:
+        if cluster:
+            _copy_to_cluster(session, _store_in(source), target, bar)
+            return
         done = copy_store(_store_in(source), target, bar.set)
     session.answer(
         done,
         f"Copied {done.messages} messages and the journal up to sequence {done.last_sequence} to {_shown(target)}. "
         f"Its journal is {done.journal_id}, from {done.next_sequence} on.",
+    )
+
+
+def _copy_to_cluster(session: Session, source: str, target: str, bar: Bar) -> None:
+    from fairlane.cluster.adoption import adopt_store
+
+    done = adopt_store(source, target, bar.set)
+    kept = f" The cluster keeps its own values of {', '.join(done.kept)}." if done.kept else ""
+    session.answer(
+        done,
+        f"Copied {done.copy.messages} messages and the journal up to sequence {done.copy.last_sequence} to "
+        f"{_shown(target)}, as the group {done.group} with {', '.join(done.queues)}.{kept}",
     )
 
 

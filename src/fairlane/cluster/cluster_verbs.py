@@ -335,6 +335,7 @@ SPECIAL: Final[Mapping[str, ClusterVerb]] = {
     "set_reader": _of_journal,
     "remove_reader": _of_journal,
     "readers": _of_journal,
+    "read_store": _of_journal,
     "cluster": _cluster,
     "move_queue": _move_queue,
     "split_queue": split_queue,

@@ -53,7 +53,11 @@ REFUSAL: Final = _refusal()
 
 
 class Acceptor:
-    """Accepts the connections of one listening socket."""
+    """Accepts the connections of one listening socket.
+
+    Attributes:
+        tls: how to speak TLS with new connections.
+    """
 
     def __init__(
         self,
@@ -78,7 +82,7 @@ class Acceptor:
         self._listener = listener
         self._connections = connections
         self._create = create
-        self._tls = tls
+        self.tls = tls
         self._handshake_s = handshake_s if tls is not None else None
         self._first_reserved = first_reserved
         self._loop = asyncio.get_running_loop()
@@ -150,7 +154,7 @@ class Acceptor:
         A socket that is closed while the client sends is reset, and the client never reads the answer. So a few of
         them stay open for a moment.
         """
-        if self._tls is not None or len(self._refused) >= REFUSED_MAX:
+        if self.tls is not None or len(self._refused) >= REFUSED_MAX:
             accepted.close()
             return
         self._refused[accepted] = self._loop.call_later(_LAST_WORD_S, self._close_refused, accepted)
@@ -175,7 +179,7 @@ class Acceptor:
     async def _hand_over(self, accepted: socket.socket, protocol: HttpConnection) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=self._handshake_s
+                lambda: protocol, accepted, ssl=self.tls, ssl_handshake_timeout=self._handshake_s
             )
         except (OSError, asyncio.CancelledError) as error:  # it broke off, speaks no TLS, or took too long
             protocol.count_out(is_late=isinstance(error, ConnectionAbortedError))

@@ -104,6 +104,8 @@ class ServerContext:
         """Set when the server shuts down: it takes no new work, and finishes work in progress."""
         self.closing = asyncio.Event()
         """Set after the drain: every connection ends now."""
+        self.tls_renewals = 0
+        """How often the TLS files were read again."""
         self.listeners: set[Listener] = set()
         """Called with the records of every commit."""
         self.viewers = Viewers(observed, self.listeners)
@@ -300,6 +302,7 @@ class ServerContext:
         Raises:
             RateLimited: there were too many such requests from the address.
         """
+        self.tally.auth_failures += 1
         holder = block_of(address)
         retry_after_ms = self.failures.retry_after_ms(holder)
         if retry_after_ms is None:

@@ -13,7 +13,7 @@ from fairlane.server.acceptor import Acceptor
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.http import HttpInterface
 from fairlane.server.listener import BACKLOG
-from fairlane.server.settings import ServerSettings
+from fairlane.server.settings import ServerSettings, check_tls
 
 try:
     import uvicorn
@@ -69,7 +69,8 @@ class HttpServer(uvicorn.Server):
             listener: where connections arrive.
             first_reserved: see ``Acceptor``.
         """
-        super().__init__(http_config(HttpInterface(context), settings))
+        self._app = HttpInterface(context)
+        super().__init__(http_config(self._app, settings))
         self._context = context
         self._listener = listener
         self._first_reserved = first_reserved
@@ -95,6 +96,19 @@ class HttpServer(uvicorn.Server):
             app_state=self.lifespan.state,
             _loop=asyncio.get_running_loop(),
         )
+
+    def renew_tls(self, settings: ServerSettings) -> None:
+        """Use the TLS files as they are now for new connections.
+
+        Raises:
+            InvalidArgument: a file cannot be used; those that were read before stay in use.
+        """
+        check_tls(settings)
+        renewed = http_config(self._app, settings)
+        renewed.load()
+        if self._acceptor is not None:
+            self._acceptor.tls = renewed.ssl
+        self._context.tls_renewals += 1
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept nothing more, and end the connections."""

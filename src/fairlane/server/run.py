@@ -120,7 +120,7 @@ async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
             node = gateway.member if isinstance(gateway, ClusterGateway) else None
             if node is not None:
                 share_api_keys(node, context.api_keys)
-            with _on_signals(context, server, settings.grace_ms, node):
+            with _on_signals(context, server, settings, node):
                 async with (
                     _spans(settings, context) as context.spans,
                     _in_background(context.api_keys.keep_sweeping()),
@@ -129,6 +129,7 @@ async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
                     _in_background(_watch_node(node, _advertised(grpc_address, node), server)),
                 ):
                     print_banner(settings, listener, grpc_address, echo)
+                    _log.info("The server has started at %s.", address_of(settings, listener))
                     await server.serve()
     _log.info("The server has shut down.")
 
@@ -274,7 +275,10 @@ def _spans(settings: ServerSettings, context: ServerContext) -> contextlib.Abstr
 
 
 @contextlib.contextmanager
-def _on_signals(context: ServerContext, server: HttpServer, grace_ms: int, node: Node | None) -> Iterator[None]:
+def _on_signals(
+    context: ServerContext, server: HttpServer, settings: ServerSettings, node: Node | None
+) -> Iterator[None]:
+    """Shut down on SIGTERM and SIGINT, and read the TLS files again on SIGHUP, while the context lasts."""
     loop = asyncio.get_running_loop()
     shutdowns: set[asyncio.Task[None]] = set()
 
@@ -282,16 +286,32 @@ def _on_signals(context: ServerContext, server: HttpServer, grace_ms: int, node:
         if shutdowns:
             context.closing.set()  # a second signal ends the grace period
         else:
-            shutdowns.add(loop.create_task(_shut_down(context, server, grace_ms / 1000, node)))
+            shutdowns.add(loop.create_task(_shut_down(context, server, settings.grace_ms / 1000, node)))
 
-    signals = (signal.SIGTERM, signal.SIGINT)
-    for number in signals:
-        loop.add_signal_handler(number, on_signal)
+    def on_hangup() -> None:
+        _renew_tls(server, settings)
+
+    handlers = {signal.SIGTERM: on_signal, signal.SIGINT: on_signal, signal.SIGHUP: on_hangup}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
     try:
         yield
     finally:
-        for number in signals:
+        for number in handlers:
             loop.remove_signal_handler(number)
+
+
+def _renew_tls(server: HttpServer, settings: ServerSettings) -> None:
+    """Read the TLS files again. A terminal that closes sends SIGHUP too, so that it never ends the server."""
+    if not settings.has_tls:
+        _log.info("SIGHUP: there are no TLS files to read again; the server goes on.")
+        return
+    try:
+        server.renew_tls(settings)
+    except InvalidArgument as error:
+        _log.error("SIGHUP: the TLS files can't be used, so those that were read before stay in use. %s", error.cause)
+    else:
+        _log.info("SIGHUP: read the TLS files again; new connections use them.")
 
 
 async def _shut_down(context: ServerContext, server: HttpServer, grace_s: float, node: Node | None) -> None:

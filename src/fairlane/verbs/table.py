@@ -17,12 +17,27 @@ from fairlane.verbs import (
     queues,
     schedules,
     status,
+    stores,
     uploads,
 )
 from fairlane.verbs.verb import Request, Verb
 
 _TOPICS: Final = (
-    *(messages, leases, uploads, status, queues, schedules, dead_letters, config, batches, journal, cluster, keys),
+    *(
+        messages,
+        leases,
+        uploads,
+        status,
+        queues,
+        schedules,
+        dead_letters,
+        config,
+        batches,
+        journal,
+        stores,
+        cluster,
+        keys,
+    ),
 )
 
 VERBS: Final[Mapping[str, Verb]] = {

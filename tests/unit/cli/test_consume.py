@@ -21,16 +21,16 @@ def filled(shell: Shell, count: int = 3) -> None:
 def test_payloads_are_printed_and_acked(shell: Shell) -> None:
     """All payloads are printed, one per line, and the queue is empty."""
     filled(shell, 70)
-    assert shell.ok("consume", "jobs").out.split() == [str(number) for number in range(70)]
+    assert shell.ok("consume", "jobs", "--ack").out.split() == [str(number) for number in range(70)]
     view = shell.broker.queue("jobs")
     assert (view.waiting, view.leased, view.dead) == (0, 0, 0)
-    assert shell.ok("consume", "jobs").out == ""
+    assert shell.ok("consume", "jobs", "--ack").out == ""
 
 
 def test_a_count_ends_it(shell: Shell) -> None:
     """The command stops after the given number of messages, even with --follow."""
     filled(shell)
-    assert shell.ok("consume", "jobs", "--follow", "--count", "2").out == "0\n1\n"
+    assert shell.ok("consume", "jobs", "--ack", "--follow", "--count", "2").out == "0\n1\n"
     assert shell.broker.queue("jobs").waiting == 1
 
 
@@ -59,7 +59,7 @@ def test_an_interrupt_loses_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatc
         print_one(self, delivery)
 
     monkeypatch.setattr(consume.MessagePrinter, "_print", interrupted)
-    outcome = shell.run("consume", "jobs")
+    outcome = shell.run("consume", "jobs", "--ack")
     assert (outcome.code, outcome.out) == (130, "0\n")
     views = shell.broker.peek("jobs", with_body=True)
     assert sorted((view.payload, view.status, view.failures) for view in views) == [
@@ -78,11 +78,29 @@ def test_a_lost_lease_is_reported(shell: Shell, monkeypatch: pytest.MonkeyPatch)
         shell.broker.nack(delivery, intent="defer", delay_ms=60_000)
 
     monkeypatch.setattr(consume.MessagePrinter, "_print", slowly)
-    outcome = shell.run("consume", "jobs")
+    outcome = shell.run("consume", "jobs", "--ack")
     assert (outcome.code, outcome.out) == (1, "0\n")
     assert outcome.err == "1 message printed but not acknowledged, because their leases had ended.\n"
 
 
 def test_a_missing_queue_is_refused(shell: Shell) -> None:
     """A missing queue is refused."""
-    assert shell.run("consume", "no", "--follow").err.startswith("error[queue_not_found]: ")
+    assert shell.run("consume", "no", "--ack", "--follow").err.startswith("error[queue_not_found]: ")
+
+
+def test_nothing_is_acknowledged_unless_asked_for(shell: Shell) -> None:
+    """Without --ack the first ten messages are printed, and all of them wait as before, with no failure."""
+    filled(shell, 12)
+    outcome = shell.ok("consume", "jobs")
+    assert outcome.out.split() == [str(number) for number in range(10)]
+    assert outcome.err == "10 messages printed and returned. Pass --ack to acknowledge them.\n"
+    view = shell.broker.queue("jobs")
+    assert (view.waiting, view.leased, view.dead) == (12, 0, 0)
+    assert {message.failures for message in shell.broker.peek("jobs", 100)} == {0}
+
+
+def test_following_needs_a_decision(shell: Shell) -> None:
+    """A command that goes on must say whether it acknowledges."""
+    outcome = shell.run("consume", "jobs", "--follow")
+    assert outcome.code == 2
+    assert "--follow needs --ack or --no-ack." in outcome.err

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from fairlane import __version__
 from fairlane.cli.formatting import duration
-from fairlane.cli.main import SECTIONS, cli
+from fairlane.cli.main import SECTIONS, cli, with_output_first
 from fairlane.cli.session import DEFAULT_SERVER, Connect, Endpoint
 from fairlane.errors import (
     Closed,
@@ -275,3 +275,25 @@ def test_invalid_durations_are_refused(text: str) -> None:
 def test_durations_are_formatted(span_ms: int, text: str) -> None:
     """Durations are shown in one or two units."""
     assert duration(span_ms) == text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-o", "json", "queue", "list"],
+        ["queue", "-o", "json", "list"],
+        ["queue", "list", "-o", "json"],
+        ["queue", "list", "--output=json"],
+        ["queue", "list", "-ojson"],
+        ["queue", "list", "--output", "json"],
+    ],
+)
+def test_the_output_format_may_be_anywhere(shell: Shell, arguments: list[str]) -> None:
+    """JSON comes out wherever the option is written."""
+    assert [view["name"] for view in shell.ok(*arguments).json] == ["jobs", "jobs.dlq"]
+
+
+def test_what_is_no_output_format_stays_where_it_is() -> None:
+    """Arguments after two dashes, and other values, are left to the command."""
+    assert with_output_first(["enqueue", "jobs", "--", "-o", "json"]) == ["enqueue", "jobs", "--", "-o", "json"]
+    assert with_output_first(["enqueue", "jobs", "-o", "xml"]) == ["enqueue", "jobs", "-o", "xml"]

@@ -94,3 +94,15 @@ def test_wrong_usage(shell: Shell, options: list[str]) -> None:
 def test_a_missing_queue_is_refused(shell: Shell) -> None:
     """A missing queue is refused."""
     assert shell.run("-o", "json", "redrive", "no").error["code"] == "queue_not_found"
+
+
+def test_dead_letters_are_deleted(shell: Shell) -> None:
+    """Those with an id, and then those that a filter selects, are gone for good; nothing is deleted by default."""
+    died(shell)
+    first = shell.broker.peek("jobs.dlq")[0].id
+    assert shell.run("dlq", "delete", "jobs", "--yes").code == 2
+    assert shell.ok("dlq", "delete", "jobs", first, "--yes").out == "Deleted 1 message of jobs.dlq.\n"
+    assert shell.ok("dlq", "delete", "jobs", "--all", "--older-than", "1d", "--yes", "-o", "json").json["deleted"] == 0
+    assert shell.broker.queue("jobs").dead == 2
+    assert shell.ok("dlq", "delete", "jobs", "--all", "--yes").out == "Deleted 2 messages of jobs.dlq.\n"
+    assert shell.broker.queue("jobs").dead == 0

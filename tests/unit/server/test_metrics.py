@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 
 import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
+from fairlane.assembly import open_async_broker
 from fairlane.broker.measurements import Waited
 from fairlane.errors import InvalidArgument
 from fairlane.journal.records import Enqueued, Leased, QueueRemoved, Terms
 from fairlane.model.histogram import Histogram
 from fairlane.model.message import NewMessage
 from fairlane.model.schedules import ScheduleSpec
+from fairlane.server.metrics.broker import broker_families
 from fairlane.server.metrics.families import OTHERS, Exemplar, Family, Sample, histogram_samples, render
 from fairlane.server.metrics.fold import KEYS_MAX, MetricsFold
 from fairlane.server.metrics.scrape import Metrics
@@ -318,3 +322,49 @@ def test_queues_beyond_the_limit_share_a_label() -> None:
     assert Counter({name: counts.enqueued for name, counts in fold.queues.items()}) == {"a": 2, "b": 1, OTHERS: 2}
     fold.note([QueueRemoved(9, "a"), QueueRemoved(10, "b"), enqueued("e")], 0)
     assert fold.queues.keys() == {"e", OTHERS}
+
+
+def test_requests_without_a_valid_key_are_counted() -> None:
+    """A missing and a wrong API key count; a valid one without the right does not."""
+
+    async def main() -> None:
+        async with opened(requires_auth=True) as server:
+            key = await server.key(Grant(right="consume", queues="orders"))
+            observer = await server.key(Grant(right="observe", queues="*"))
+            await server.post("queues/list")
+            await server.post("queues/list", key="wrong")
+            await server.post("config/list", key=key)
+            text = (await server.http.get("/metrics", headers={"authorization": f"Bearer {observer}"})).text
+            assert "fairlane_auth_failures_total 2" in text.splitlines()
+
+    run(main())
+
+
+def test_the_process_and_the_payloads_are_measured() -> None:
+    """A scrape has processor time, memory and descriptors of the process, and the payloads that are kept."""
+
+    async def main() -> None:
+        async with opened() as server:
+            await server.broker.enqueue("orders", b"x" * 1_000)
+            found = await values(server)
+            assert found["process_cpu_seconds_total", ()] > 0
+            assert found["process_resident_memory_bytes", ()] > 1 << 20
+            assert 0 < found["process_open_fds", ()] <= found["process_max_fds", ()]
+            assert 1_600_000_000 < found["process_start_time_seconds", ()] < datetime.now(UTC).timestamp()
+            assert found["fairlane_held_bytes", ()] == 1_000
+            assert ("fairlane_disk_free_bytes", ()) not in found  # this broker is in memory
+
+    run(main())
+
+
+def test_the_disk_of_a_store_is_measured(tmp_path: Path) -> None:
+    """A store in a folder has the space of its disk; the reserve is an eighth of it at most."""
+
+    async def main() -> None:
+        async with await open_async_broker(tmp_path / "store") as broker:
+            families = broker_families(broker.measured())
+            found = {family.name: family.samples[0].value for family in families if family.samples}
+        assert 0 < found["fairlane_disk_free_bytes"] <= found["fairlane_disk_bytes"]
+        assert 0 < found["fairlane_disk_reserve_bytes"] <= found["fairlane_disk_bytes"] / 8
+
+    run(main())

@@ -108,6 +108,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     "set_reader": ALL,
     "remove_reader": ALL,
     "readers": ALL,
+    "read_store": ALL,
     "cluster": OBSERVE_ALL,
     "move_queue": ALL,
     "drain_node": ALL,

@@ -120,6 +120,8 @@ class ObservedBroker(ABC):
                 for queue in ledger.queues.values()
                 if queue.schedules
             },
+            held_bytes=ledger.size,
+            disk=engine.reserve.space(),
         )
 
     def now_ms(self) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairlane.broker.handlers.checks import require
 from fairlane.broker.views import queues as views
 from fairlane.broker.views.journal import read_journal, reader_views
+from fairlane.broker.views.stores import read_store
 from fairlane.core.checks import whole_fault
 from fairlane.errors import Forbidden
 from fairlane.journal.events import rows
@@ -27,6 +28,7 @@ from fairlane.verbs.config import (
     ThrottleList,
 )
 from fairlane.verbs.journal import EVENTS_MAX, Events, ListReaders, ReaderList, ReadJournal
+from fairlane.verbs.stores import ReadStore, StoreSlice
 
 if TYPE_CHECKING:
     from fairlane.broker.engine.engine import Engine
@@ -86,12 +88,19 @@ def _readers(engine: Engine, _request: ListReaders) -> ReaderList:
     return ReaderList(readers=reader_views(engine.ledger))
 
 
+def _read_store(engine: Engine, request: ReadStore) -> StoreSlice:
+    """Return a part of the store. A backup needs all of it, hashes of API keys included."""
+    numbers = [body.number for body in request.bodies]
+    return read_store(engine.store, engine.ledger, after=request.after, numbers=numbers, now_ms=engine.now_ms())
+
+
 READS: Final[Mapping[type, Callable[..., Any]]] = {
     ListConfig: _list_config,
     GetConfig: _get_config,
     ListThrottles: _throttles,
     ReadJournal: _read_journal,
     ListReaders: _readers,
+    ReadStore: _read_store,
 }
 
 

@@ -171,7 +171,7 @@ async def grpc_opened(server: ServerContext, settings: ServerSettings) -> AsyncI
         return
     interface = GrpcInterface(server)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    port = interface.listen(f"{host}:{settings.grpc_port}", _credentials(settings))
+    port = interface.listen(f"{host}:{settings.grpc_port}", _credentials(server, settings))
     await interface.start()
     try:
         yield f"{host}:{port}"
@@ -179,9 +179,27 @@ async def grpc_opened(server: ServerContext, settings: ServerSettings) -> AsyncI
         await interface.stop()
 
 
-def _credentials(settings: ServerSettings) -> grpc.ServerCredentials | None:
+def _credentials(server: ServerContext, settings: ServerSettings) -> grpc.ServerCredentials | None:
     if settings.tls_certificate is None or settings.tls_key is None:
         return None
-    pair = (Path(settings.tls_key).read_bytes(), Path(settings.tls_certificate).read_bytes())
+    renewals = server.tls_renewals
+
+    def renewed() -> grpc.ServerCertificateConfiguration | None:
+        """Return the certificates for a handshake if the files are to be read again; None for those in use."""
+        nonlocal renewals
+        if renewals == server.tls_renewals:
+            return None
+        renewals = server.tls_renewals
+        return _certificates(settings)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _certificates(settings),
+        renewed,  # type: ignore[arg-type] # its stubs forget None, which keeps what is in use
+        require_client_authentication=settings.tls_client_ca is not None,
+    )
+
+
+def _certificates(settings: ServerSettings) -> grpc.ServerCertificateConfiguration:
+    pair = (Path(settings.tls_key or "").read_bytes(), Path(settings.tls_certificate or "").read_bytes())
     ca = Path(settings.tls_client_ca).read_bytes() if settings.tls_client_ca is not None else None
-    return grpc.ssl_server_credentials([pair], ca, require_client_auth=ca is not None)
+    return grpc.ssl_server_certificate_configuration([pair], ca)

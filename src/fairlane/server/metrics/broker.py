@@ -17,6 +17,7 @@ def broker_families(measured: BrokerMetrics) -> Iterator[Family]:
     """Yield the metrics that a broker measured itself."""
     yield from _store_families(measured)
     yield from _throttle_families(measured)
+    yield from _disk_families(measured)
     yield from _hook_families(measured)
     yield from _schedule_families(measured)
 
@@ -61,6 +62,16 @@ def _throttle_families(measured: BrokerMetrics) -> Iterator[Family]:
     description = "Messages that took a token (passed) and times a lane was parked without one (held_back)."
     yield Family("fairlane_throttle_decisions_total", "counter", description, samples)
     yield Family("fairlane_throttle_tokens", "gauge", "Whole tokens available.", by("throttle", tokens))
+
+
+def _disk_families(measured: BrokerMetrics) -> Iterator[Family]:
+    description = "Payloads and workflow states that are kept."
+    yield Family("fairlane_held_bytes", "gauge", description, single(measured.held_bytes))
+    if (disk := measured.disk) is not None:
+        yield Family("fairlane_disk_bytes", "gauge", "Size of the disk of the store.", single(disk.total))
+        yield Family("fairlane_disk_free_bytes", "gauge", "Free space of the disk of the store.", single(disk.free))
+        description = "Space below which enqueues are refused."
+        yield Family("fairlane_disk_reserve_bytes", "gauge", description, single(disk.reserve))
 
 
 def _hook_families(measured: BrokerMetrics) -> Iterator[Family]:

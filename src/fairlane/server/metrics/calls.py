@@ -13,6 +13,7 @@ class CallCounts:
     Attributes:
         calls: calls by verb.
         errors: refused requests by error code, each once, whether or not a verb was called.
+        auth_failures: requests without a valid API key where one is required.
         delivered: messages sent to streaming consumers and HTTP subscriptions.
         streams: open stream connections.
         subscriptions: open HTTP subscriptions, including live feeds.
@@ -20,6 +21,7 @@ class CallCounts:
 
     calls: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
+    auth_failures: int = 0
     delivered: int = 0
     streams: int = 0
     subscriptions: int = 0

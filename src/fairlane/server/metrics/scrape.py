@@ -22,6 +22,7 @@ from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.families import OTHERS, Exemplar, Family, Sums, by, histogram_samples, labelled, single
 from fairlane.server.metrics.fold import MetricsFold, QueueCounts
 from fairlane.server.metrics.keys import CONSIDERED_MAX, KeyLabels, KeyRow
+from fairlane.server.metrics.process import process_families
 from fairlane.server.watchdog import CAUSES, Watchdog
 
 QUEUES_MAX: Final = 200
@@ -72,6 +73,7 @@ class Metrics:
         self._exemplars = {name: found for name, found in self._exemplars.items() if name in self.fold.queues}
         rows = await self._rows(queues, self.fold.take_served())
         return [
+            *process_families(),
             *_call_families(counts),
             *_connection_families(connections),
             *broker_families(broker.measured()),
@@ -118,6 +120,8 @@ def _call_families(counts: CallCounts) -> Iterator[Family]:
     yield Family("fairlane_info", "gauge", "Always 1; the label has the version.", by("version", {__version__: 1}))
     yield Family("fairlane_calls_total", "counter", "Calls by verb.", by("verb", counts.calls))
     yield Family("fairlane_errors_total", "counter", "Refused requests by error code.", by("code", counts.errors))
+    description = "Requests without a valid API key where one is required."
+    yield Family("fairlane_auth_failures_total", "counter", description, single(counts.auth_failures))
     description = "Messages sent to streaming consumers and HTTP subscriptions."
     yield Family("fairlane_streamed_total", "counter", description, single(counts.delivered))
     yield Family("fairlane_streams", "gauge", "Open stream connections.", single(counts.streams))

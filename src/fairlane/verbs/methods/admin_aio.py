@@ -17,7 +17,7 @@ from fairlane.model.views import (
     RedriveView,
     ThrottleView,
 )
-from fairlane.verbs import cluster, config, dead_letters, journal, keys, queues
+from fairlane.verbs import cluster, config, dead_letters, journal, keys, queues, stores
 from fairlane.verbs.methods.base_aio import AsyncVerbs
 from fairlane.verbs.methods.conversions import fields_of, given_fields, throttle_values
 
@@ -342,6 +342,20 @@ class AsyncAdminVerbs(AsyncVerbs):
         """Return the registered readers of the journal, and how far behind they are."""
         answer = await self.call(journal.ListReaders(queue=queue))
         return answer.readers
+
+    async def read_store(
+        self, after: int = 0, *, bodies: Sequence[int] = (), queue: str | None = None
+    ) -> stores.StoreSlice:
+        """Return a part of the store as it is: pages after a sequence, or bodies by their numbers.
+
+        ``fairlane.backup`` reads a whole store with it.
+
+        Raises:
+            InvalidArgument: the store does not reach as far as ``after``.
+        """
+        return await self.call(
+            stores.ReadStore(after=after, bodies=[stores.BodyNumber(number=each) for each in bodies], queue=queue)
+        )
 
     # -------------------------------------------------------------------------------------------------------- API keys
 
