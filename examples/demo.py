@@ -12,7 +12,7 @@ from pathlib import Path
 
 from busy_server import load, server
 
-SHOWN = ("noisy_neighbour.py", "embedded.py", "pipeline.py")
+SHOWN = ("noisy_neighbour.py", "embedded.py", "tune.py", "pipeline.py")
 
 
 async def show(example: str, *arguments: str) -> None:

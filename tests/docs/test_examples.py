@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(600)  # a page may start Spark
 EXAMPLES = [
     example
     for example in sorted((ROOT / "examples").glob("*.py"))
-    if example.name not in ("noisy_neighbour.py", "embedded.py", "pipeline.py")  # demo.py runs these
+    if example.name not in ("noisy_neighbour.py", "embedded.py", "tune.py", "pipeline.py")  # demo.py runs these
 ]
 LINK = re.compile(r"\]\(([^)#]+)\)")
 

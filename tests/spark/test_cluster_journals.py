@@ -1,4 +1,4 @@
-"""Finding F11: one pipeline reads all groups and partitions of a cluster. No Spark is needed here."""
+"""One pipeline reads all groups and partitions of a cluster. No Spark is needed here."""
 
 from __future__ import annotations
 

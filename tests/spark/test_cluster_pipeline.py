@@ -1,4 +1,4 @@
-"""Finding F11 with Spark: the tables of a whole cluster, made by one pipeline from live nodes."""
+"""The tables of a whole cluster, made by one pipeline from live nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding F2, at the source of Spark: offsets name their journal, and another one is refused. No Spark is needed."""
+"""At the source of Spark: offsets name their journal, and another one is refused. No Spark is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings F2 and F12 in the tables: two journals never melt into one, and what is missing is said aloud."""
+"""Two journals never melt into one, and what is missing is said aloud."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_message_that_was_open_before_a_gap_is_marked(spark: SparkSession, tmp
 
 @pytest.mark.long
 def test_a_tenants_bill_over_all_groups_and_partitions_is_one_row(spark: SparkSession, tmp_path: Path) -> None:
-    """Finding F11: three journals with the same ids become one bill, and each message knows its journal and group."""
+    """Three journals with the same ids become one bill, and each message knows its journal and group."""
     first = 1 << 47
     partition = [
         {**row, "sequence": row["sequence"] + first, "record": row["record"] + first, "queue": "mail~1"}

@@ -1,4 +1,4 @@
-"""Findings F2 and F12: which journals the tables accept, and what is missing of them. No Spark is needed."""
+"""Which journals the tables accept, and what is missing of them. No Spark is needed."""
 
 from __future__ import annotations
 

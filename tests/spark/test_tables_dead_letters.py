@@ -46,6 +46,15 @@ def test_errors_that_differ_in_details_are_one_kind(spark: SparkSession) -> None
     ]
 
 
+def test_many_keys_of_a_day_are_counted_over_several_days(spark: SparkSession) -> None:
+    """A day lists a hundred keys at most; of 130 on one day and another on the next, at least 130 are counted."""
+    rows = [row for at in range(130) for row in death(10 * at + 1, at, "timeout", f"tenant-{at:03}")]
+    rows += death(2_001, DAY, "timeout", "zebra")
+    found = dead_letters(deaths(attempts(frame(spark, *rows))))
+    assert told(found, "count", "keys_hit") == [(1, 1), (130, 130)]
+    assert told(merged(found), "count", "keys_hit") == [(131, 130)]
+
+
 @pytest.mark.parametrize(
     ("error", "signature"),
     [

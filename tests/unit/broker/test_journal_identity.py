@@ -1,4 +1,4 @@
-"""Finding F2: a journal has an id of its own, so that a broker that begins again is not taken for the old one."""
+"""A journal has an id of its own, so that a broker that begins again is not taken for the old one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding F12: a report of incomplete days says so before anything else."""
+"""A report of incomplete days says so before anything else."""
 
 from __future__ import annotations
 

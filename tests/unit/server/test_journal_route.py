@@ -55,7 +55,7 @@ def test_a_range_of_many_slices_is_complete_and_in_order() -> None:
 
 
 def test_every_answer_names_its_journal() -> None:
-    """Finding F2: headers, Arrow metadata and rows carry the same id, so that a reader notices a replaced broker."""
+    """Headers, Arrow metadata and rows carry the same id, so that a reader notices a replaced broker."""
 
     async def main() -> None:
         async with opened() as house, opened() as other:

@@ -218,7 +218,7 @@ def test_the_commands_report_damage_and_repair_it(folder: Path) -> None:
 
 
 def test_a_restored_backup_has_a_journal_of_its_own(folder: Path, base: tuple[Path, Answered]) -> None:
-    """Finding F2: a copy that is declared restored keeps its messages, under a new journal id and with greater ids."""
+    """A copy that is declared restored keeps its messages, under a new journal id and with greater ids."""
     with open_broker(base[0]) as broker:
         before = broker.call(ReadSlice(after=0))
     told = json.loads(run("restored", str(folder), "--yes").stdout)

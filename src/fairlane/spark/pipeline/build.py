@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from fairlane.spark.caching import cached
 from fairlane.spark.tables.attempts import attempt_rows, attempts
 from fairlane.spark.tables.dead_letters import dead_letters, deaths
-from fairlane.spark.tables.events import carried, open_messages, settings_of
+from fairlane.spark.tables.events import carried, open_messages
 from fairlane.spark.tables.fairness import entries, fairness, fairness_keys
 from fairlane.spark.tables.hourly import latency, sla, tenant_usage, throttle_waits
 from fairlane.spark.tables.messages import messages
@@ -26,6 +26,7 @@ from fairlane.spark.tables.news import ALL_NEW, Reached
 from fairlane.spark.tables.noisy_neighbours import noisy_neighbours
 from fairlane.spark.tables.partials import kept, of_kind, waits_over
 from fairlane.spark.tables.runs import runs
+from fairlane.spark.tables.settings import settings_of, waiting_since
 from fairlane.spark.tables.starvation import ends, merged_ends, starvation
 from fairlane.spark.tables.turns import Days, pieces
 from fairlane.spark.threads import run_together
@@ -112,7 +113,8 @@ def _carry(events: DataFrame, tried: DataFrame, days: Sequence[date], write: Wri
     """Write what days carry over. Usually few messages are open, so events need not be shuffled."""
     with cached(open_messages(tried, days=days)) as still_open:
         found = F.broadcast(still_open) if still_open.count() <= BROADCAST_MAX else still_open
-        write(CARRIED, carried(events, found, days=days).drop("day").withColumnRenamed("carried_on", "day"))
+        known = carried(events, found, waiting_since(tried, days=days), days=days)
+        write(CARRIED, known.drop("day").withColumnRenamed("carried_on", "day"))
 
 
 def _make_fairness(

@@ -79,13 +79,17 @@ def deaths(attempts: DataFrame, before: DataFrame | None = None) -> DataFrame:
 
 
 def merged(dead_letters: DataFrame) -> DataFrame:
-    """Return the kinds of dead letters over all days of the table, in the same columns without the day."""
+    """Return the kinds of dead letters over all days of the table, in the same columns without the day.
+
+    A day lists at most ``KEYS_MAX`` keys, so ``keys_hit`` is exact up to that many, and a lower bound above.
+    """
+    keys = F.array_distinct(F.flatten(F.collect_list("keys")))
     return dead_letters.groupBy("queue", "reason", "signature", "signature_id").agg(
         F.sum("count").alias("count"),
         F.min("first_seen_ms").alias("first_seen_ms"),
         F.max("last_seen_ms").alias("last_seen_ms"),
-        F.size(F.array_distinct(F.flatten(F.collect_list("keys")))).cast("long").alias("keys_hit"),
-        F.slice(F.array_sort(F.array_distinct(F.flatten(F.collect_list("keys")))), 1, KEYS_MAX).alias("keys"),
+        F.greatest(F.max("keys_hit"), F.size(keys)).alias("keys_hit"),
+        F.slice(F.array_sort(keys), 1, KEYS_MAX).alias("keys"),
         F.min_by("sample_error", "first_seen_ms").alias("sample_error"),
         F.slice(F.array_sort(F.flatten(F.collect_list("sample_message_ids"))), 1, SAMPLES_MAX).alias(
             "sample_message_ids"

@@ -11,11 +11,9 @@ from pyspark.sql.types import StructType
 
 from fairlane.spark.tables.attempts import DONE, MESSAGE, STORY, TOLD_IN
 from fairlane.spark.tables.schemas import EVENTS
+from fairlane.spark.tables.settings import needed, settings_of
 from fairlane.spark.tables.table import day_of, id_of, without_twins
 from fairlane.spark.tables.weights import TOLD, told_weights
-
-SETTINGS = ("queue_set", "queue_removed", "queue_paused", "config_set", TOLD)
-"""The kinds of events that all later days need."""
 
 _CARRIED = (*TOLD_IN, "policy_json", "name", "value", "is_paused", "day")
 """The columns that later days need."""
@@ -38,11 +36,6 @@ def events(journal: DataFrame) -> DataFrame:
     return journal.select(*[value.alias(name) for name, value in told.items()], day_of("at_ms").alias("day"))
 
 
-def settings_of(events: DataFrame) -> DataFrame:
-    """Return the events that change queues, pauses and config; they are few."""
-    return events.where(F.col("kind").isin(*(kind for kind in SETTINGS if kind != TOLD)))
-
-
 def open_messages(attempts: DataFrame, *, days: Sequence[date]) -> DataFrame:
     """Return the messages that were open at the end of some days, with these days in the column ``open_on``."""
     ends = _list(days)
@@ -56,16 +49,22 @@ def open_messages(attempts: DataFrame, *, days: Sequence[date]) -> DataFrame:
     return known.where(F.size("open_on") > 0)
 
 
-def carried(events: DataFrame, open_messages: DataFrame, *, days: Sequence[date]) -> DataFrame:
+def carried(events: DataFrame, open_messages: DataFrame, waiting: DataFrame, *, days: Sequence[date]) -> DataFrame:
     """Return for each of some days the events that later days need, with the day in the column ``carried_on``.
 
-    These are all events of the messages that are open at its end, and the settings and pauses up to then.
+    These are all events of the messages that are open at its end, and the settings and pauses that still matter.
+
+    Args:
+        events: all events.
+        open_messages: the messages that were open at the ends of the days.
+        waiting: since when messages waited then, see ``settings.waiting_since``.
+        days: the days.
     """
-    ends, told = _list(days), events.select(*_CARRIED)
+    told = events.select(*_CARRIED)
     stories = told.where(F.col("kind").isin(*STORY)).join(open_messages, ["journal_id", "message_id"])
-    settings = settings_of(told).withColumn("open_on", ends)
+    settings = needed(settings_of(told), waiting, days=days)
     known = _each_day(stories.unionByName(settings), F.col("open_on"))
-    return known.select(*_CARRIED, "carried_on").unionByName(_told(events, ends), allowMissingColumns=True)
+    return known.select(*_CARRIED, "carried_on").unionByName(_told(events, _list(days)), allowMissingColumns=True)
 
 
 def _told(events: DataFrame, ends: Column) -> DataFrame:

@@ -26,6 +26,10 @@ _MEASURES = (("wait_p50_ms", "Median wait"), ("wait_p99_ms", "99th percentile of
 _COLOURS = ("#8a94a0", "#2a5d9c", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9d755d")
 """The first is that of the original settings."""
 _SECOND_MS, _MINUTE_MS = 1_000, 60_000
+_LABELS_MAX = 30
+"""With more bars than this, numbers would overlap; they are still shown under the pointer."""
+_CHANGE, _CHANGE_MS = 0.1, 100
+_CHANGED = f"<p>A key is better or worse if its p99 wait differs by over {_CHANGE:.0%} and {_CHANGE_MS} ms.</p>"
 STYLE = """
 :root{color-scheme:light;--ink:#1d2733;--faint:#5b6773;--line:#d9dee3}
 body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:#fff;max-width:72rem;margin:0 auto;padding:1rem}
@@ -43,8 +47,9 @@ def page_of(found: Comparison, *, title: str = "What if") -> str:
     parts.append(" consumers. Waits are from enqueue, or from the due time, to the first lease.</p>")
     for queue, error in zip(found.queues, found.errors, strict=True):
         parts.append(f"<h2>Queue {escape(queue)}</h2>")
-        parts += [_accuracy(error), _notes(found, queue), _summary(found, queue), _by_key(found, queue)]
+        parts += [_accuracy(error), _notes(found, queue), _summary(found, queue)]
         parts += [_plot(found, queue, measure, words) for measure, words in _MEASURES]
+        parts.append(_by_key(found, queue))
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
     script = f"<script>{get_plotlyjs()}</script>"
     return f'<!doctype html><html lang="en"><head>{head}{script}</head><body>{"".join(parts)}</body></html>'
@@ -70,17 +75,28 @@ def _notes(found: Comparison, queue: str) -> str:
 
 
 def _kind(kind: ConsumerKind) -> str:
-    return f"up to {kind.most}, each with up to {kind.holds} leases, {kind.works} at work at a time"
+    leases = "1 lease" if kind.holds == 1 else f"up to {kind.holds} leases"
+    return f"up to {kind.most}, each with {leases}, {kind.works} at work at a time"
 
 
 def _summary(found: Comparison, queue: str) -> str:
     columns = ["scenario", "messages", "p50", "p99", "longest", "throttled", "capped", "paused", "missed", "left"]
     rows = []
+    original = found.of(ORIGINAL_AT, queue)
     for at, scenario in enumerate(found.scenarios):
-        one = found.of(at, queue)[ALL_KEYS]
+        here = found.of(at, queue)
+        one = here[ALL_KEYS]
         waits = [one.wait_p50_ms, one.wait_p99_ms, one.wait_max_ms, one.throttled_ms, one.capped_ms, one.paused_ms]
-        rows.append([scenario.name, f"{one.messages:,}", *map(timespan, waits), f"{one.misses:,}", f"{one.left:,}"])
-    return _table("All keys together", columns, rows)
+        keys = [f"{_shorter(original, here):,}", f"{_shorter(here, original):,}"]
+        numbers = [f"{one.misses:,}", f"{one.left:,}"]
+        rows.append([scenario.name, f"{one.messages:,}", *map(timespan, waits), *numbers, *keys])
+    return _table("All keys together", [*columns, "keys better", "worse"], rows) + _CHANGED
+
+
+def _shorter(before: dict[str, KeyMeasures], after: dict[str, KeyMeasures]) -> int:
+    """Return how many keys have a p99 wait after that is clearly shorter than before."""
+    pairs = [(one.wait_p99_ms, after[key].wait_p99_ms) for key, one in before.items() if key and key in after]
+    return sum(old - new > max(_CHANGE_MS, _CHANGE * max(old, new)) for old, new in pairs)
 
 
 def _by_key(found: Comparison, queue: str) -> str:
@@ -127,8 +143,15 @@ def _plot(found: Comparison, queue: str, measure: str, words: str) -> str:
             text=[timespan(value) for value in values],
             marker_color=_COLOURS[at],
         )
-    figure.update_traces(hovertemplate="%{x}: %{text}<extra>%{fullData.name}</extra>", textposition="outside")
-    figure.update_layout(title=words, barmode="group", template="plotly_white", legend_orientation="h", legend_y=-0.3)
+    labels = "outside" if len(keys) * len(figure.data) <= _LABELS_MAX else "none"
+    figure.update_traces(hovertemplate="%{x}: %{text}<extra>%{fullData.name}</extra>", textposition=labels)
+    shown = len(keys) - 1
+    more = (
+        f", the {shown} largest keys of {known:,}" if (known := len(found.of(ORIGINAL_AT, queue)) - 1) > shown else ""
+    )
+    figure.update_layout(
+        title=f"{words}{more}", barmode="group", template="plotly_white", legend_orientation="h", legend_y=-0.3
+    )
     figure.update_xaxes(type="category", tickangle=-30, automargin=True)
     # Where nothing waits at all, the axis would go below zero, and have no numbers that mean anything.
     top = highest / _SECOND_MS * 1.15 or 1.0
