@@ -180,6 +180,42 @@ def test_a_bad_call_is_refused_and_the_connection_goes_on(
     assert stream.call("stats", queue="orders")["waiting"] == 0
 
 
+@pytest.mark.parametrize(
+    ("verb", "field", "columns"),
+    [
+        ("enqueue", "messages", {}),
+        ("enqueue", "messages", {"keys": ["a"], "sizes": b"\1\0\0\0"}),
+        ("enqueue", "messages", {"keys": ["a"], "sizes": b"\1\0\0\0", "payloads": b""}),
+        ("enqueue", "messages", {"keys": ["a"], "sizes": b"\1\0\0", "payloads": b"x"}),
+        ("enqueue", "messages", {"keys": [], "sizes": b"\1\0\0\0", "payloads": b"x"}),
+        ("enqueue", "messages", {"keys": ["a"], "sizes": b"\xff\xff\xff\xff", "payloads": b"x"}),
+        ("enqueue", "messages", {"keys": [1], "sizes": b"\1\0\0\0", "payloads": b"x"}),
+        ("enqueue", "messages", {"keys": [["a", "b"]], "sizes": b"\1\0\0\0", "payloads": b"x"}),
+        ("enqueue", "messages", {"keys": ["a"], "sizes": [1], "payloads": b"x"}),
+        ("enqueue", "messages", {"keys": ["a"], "sizes": b"\1\0\0\0", "payloads": "x"}),
+        ("enqueue", "messages", {"keys": ["a"], "sizes": b"\1\0\0\0", "payloads": b"x", "more": 1}),
+        ("enqueue", "messages", {"keys": [None] * 10_001, "sizes": bytes(4 * 10_001), "payloads": b""}),
+        ("enqueue", "messages", {"keys": [], "sizes": bytes(4 * 10_001), "payloads": b""}),
+        ("ack", "receipts", {}),
+        ("ack", "receipts", {"journal": 1, "numbers": bytes(8), "tokens": b""}),
+        ("ack", "receipts", {"journal": 1, "numbers": bytes(7), "tokens": bytes(7)}),
+        ("ack", "receipts", {"journal": -1, "numbers": bytes(8), "tokens": bytes(8)}),
+        ("ack", "receipts", {"journal": 1, "numbers": b"\xff" * 8, "tokens": bytes(8)}),
+        ("ack", "receipts", {"journal": "1", "numbers": bytes(8), "tokens": bytes(8)}),
+        ("ack", "receipts", {"journal": 1, "numbers": bytes(80_008), "tokens": bytes(80_008)}),
+    ],
+)
+def test_bad_columns_are_refused_and_the_connection_goes_on(
+    server: ServerProcess, verb: str, field: str, columns: dict[str, Any]
+) -> None:
+    """Columns that are missing, too long or don't fit together change nothing, and the next call is answered."""
+    with server.stream(subprotocols=["fairlane.v2"]) as stream:
+        number = stream.send(verb, **{"queue": "orders", field: columns})
+        kind, answered, error = stream.frame()
+        assert (kind, answered, error["code"]) == (2, number, "invalid_argument"), error
+        assert stream.call("stats", queue="orders")["waiting"] == 0
+
+
 def test_a_channel_that_is_open_can_not_be_opened_again(stream: Stream) -> None:
     """The number of an open channel is refused for another; the first goes on, and can be stopped once."""
     channel = stream.send("consume", queue="orders", credit=1)

@@ -100,6 +100,7 @@ class Waiter:
         visibility_ms: how long the leases last; None for the queue's policy.
         until_ms: how long it waits at most, as an instant.
         room: how many bytes its reader can take; None for any number.
+        has_columns: whether its reader takes columns of messages (``verbs.columns``).
     """
 
     queue: str
@@ -113,6 +114,7 @@ class Waiter:
     is_over: bool = False
     room: Room | None = None
     handlers: int | None = None
+    has_columns: bool = False
 
     @property
     def free(self) -> int:
@@ -158,6 +160,7 @@ class AttachedConsumer:
         is_listed: whether it stands in the line of its queue.
         ending: why it ends, if the store goes to another process; it keeps what it has in flight then.
         room: how many bytes its reader can take; None for any number.
+        has_columns: whether its reader takes columns of messages (``verbs.columns``).
     """
 
     queue: str
@@ -174,6 +177,7 @@ class AttachedConsumer:
     room: Room | None = None
     handlers: int | None = None
     on_cancelled: Callable[[list[str]], None] | None = None
+    has_columns: bool = False
 
     @property
     def count(self) -> int:

@@ -6,9 +6,9 @@ import asyncio
 import secrets
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self, TypeAlias, TypeVar, Unpack
+from typing import Self, TypeAlias, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -28,10 +28,19 @@ from fairlane.client.uploads import PayloadInput, PayloadUpload
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import Delivery, MessageTerms, NewMessage, Receipt
 from fairlane.model.payloads import NO_VALUE
+from fairlane.verbs.columns import receipt_columns
 from fairlane.verbs.leases import Ack
 from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Enqueue
 from fairlane.verbs.methods.complete_aio import AsyncAllVerbs
-from fairlane.verbs.methods.conversions import Held, errors_of, ids_of, message_of, receipt_of
+from fairlane.verbs.methods.conversions import (
+    Held,
+    LeasedMessage,
+    errors_of,
+    ids_of,
+    message_of,
+    receipt_of,
+    receipts_of,
+)
 from fairlane.verbs.verb import Request
 from fairlane.wire.frames import Consume
 
@@ -295,6 +304,18 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
 
     def _prepared(self, messages: list[NewMessage]) -> list[NewMessage]:
         return list(traced(messages))
+
+    def _receipts(
+        self,
+        leased: Sequence[LeasedMessage],
+        costs: Sequence[int | None] | None,
+        results: Sequence[bytes | None] | None,
+    ) -> list[Receipt]:
+        if costs is None and results is None and isinstance(self.transport, ClusterTransport):
+            columns = receipt_columns(leased)
+            if columns is not None:
+                return cast("list[Receipt]", columns)
+        return receipts_of(leased, costs, results)
 
     def _forwarded(self, messages: list[NewMessage]) -> list[NewMessage]:
         return list(traced(messages))

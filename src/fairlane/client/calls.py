@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from itertools import count
-from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +23,7 @@ from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.model.partitions import partition_of_id, queue_of
 from fairlane.verbs.leases import Extend, Lease, LeasedMessages, Nack
 from fairlane.verbs.messages import Enqueue, EnqueueResults
-from fairlane.verbs.methods.conversions import errors_of, receipts_of
+from fairlane.verbs.methods.conversions import are_all_enqueued, errors_of, receipts_of
 from fairlane.verbs.verb import AnyAnswer, Reply, Shape
 from fairlane.wire.spread import places_by_message
 
@@ -32,7 +31,6 @@ _HOPS_MAX: Final = 8
 """How often a call follows a change of the split before it gives up."""
 _MOVING_MS: Final = 100
 _CLOSE_TIMEOUT_S: Final = 1.0
-_id = attrgetter("id")
 
 
 class Calls:
@@ -121,7 +119,7 @@ class Calls:
     async def _answer(self, asked: Asked) -> AnyAnswer:
         answer = await self._transport.call(asked.verb, asked.request, wait_ms=asked.wait_ms)
         if asked.verb == "enqueue" and getattr(self._transport, "is_cluster", False):
-            return answer if all(map(_id, answer.results)) else await self._with_repeated(asked, answer)
+            return answer if are_all_enqueued(answer.results) else await self._with_repeated(asked, answer)
         return answer
 
     async def _with_repeated(self, asked: Asked, answer: EnqueueResults) -> EnqueueResults:

@@ -32,6 +32,7 @@ from fairlane.model.trace import TraceContext
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.verb import AnyAnswer, Reply
+from fairlane.wire.frames import COLUMNS
 
 LOOK_S: Final = 10.0
 """How often idle connections are looked after; less than the server's ping interval of 20 seconds."""
@@ -87,7 +88,14 @@ class DirectConnection:
         except _LOST:
             self._not_before_s = monotonic() + _PAUSE_S
             return False
+        self._conversation = self._begun()
         return True
+
+    def _begun(self) -> Conversation:
+        """Return a conversation without calls."""
+        begun = Conversation(on_late=self._on_late)
+        begun.has_columns = self._socket is not None and self._socket.subprotocol == COLUMNS
+        return begun
 
     def look(self) -> bool:
         """Answer pings that have arrived, and return whether the connection lasts."""
@@ -109,7 +117,7 @@ class DirectConnection:
         assert connected is not None  # noqa: S101 - the request is prepared
         frame = self._frame(asked, reply, until_s, trace)
         if len(frame) > bytes_max:
-            self._conversation = Conversation(on_late=self._on_late)  # forgets the call; there is no other
+            self._conversation = self._begun()  # forgets the call; there is no other
             raise PayloadTooLarge(f"The request has {len(frame)} bytes; the limit is {bytes_max}.")
         self._waits = asked.wait_ms > 0
         try:

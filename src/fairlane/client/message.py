@@ -12,6 +12,7 @@ from fairlane.client.payload_reader import PayloadReader
 from fairlane.errors import LeaseMismatch, MessageCancelled, MessageNotFound
 from fairlane.model.limits import ERROR_LENGTH_MAX
 from fairlane.model.message import Became, Delivery, NewMessage
+from fairlane.verbs.columns import DeliveryRow
 from fairlane.verbs.leases import NackIntent
 from fairlane.verbs.uploads import PayloadRange
 
@@ -66,7 +67,7 @@ class Message(MessageFields):
 
     __slots__ = ("_client", "exit_delay_ms")
 
-    def __init__(self, delivery: Delivery, client: Settling) -> None:
+    def __init__(self, delivery: Delivery | DeliveryRow, client: Settling) -> None:
         super().__init__(delivery)
         self._client = client
         self.exit_delay_ms: int | None = None

@@ -35,7 +35,7 @@ class AsyncPayloadReader:
         self._message = message
         self.size = message.size
         self._offset = 0
-        self._rest = memoryview(message.delivery.payload)
+        self._rest = memoryview(message.source.payload)
 
     async def read(self, size: int = -1) -> bytes:
         """Return up to ``size`` bytes, by default all that are left; no bytes at the end.

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack, cast
 
 from fairlane.client.aio import CREDIT, AsyncClient, embedded_transport
 from fairlane.client.batching import Asked
@@ -33,10 +33,21 @@ from fairlane.errors import Closed, FairlaneError, QueueElsewhere, WrongProcess
 from fairlane.model.message import Delivery, MessageTerms, NewMessage, Receipt
 from fairlane.model.payloads import NO_VALUE
 from fairlane.model.trace import TraceContext
+from fairlane.verbs.columns import receipt_columns
 from fairlane.verbs.leases import Ack
 from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Enqueue
 from fairlane.verbs.methods.complete import AllVerbs
-from fairlane.verbs.methods.conversions import Held, errors_of, ids_of, message_of, only, receipt_of
+from fairlane.verbs.methods.conversions import (
+    Held,
+    LeasedMessage,
+    are_all_enqueued,
+    errors_of,
+    ids_of,
+    message_of,
+    only,
+    receipt_of,
+    receipts_of,
+)
 from fairlane.verbs.verb import AnyAnswer, Request
 
 A = TypeVar("A")
@@ -218,7 +229,7 @@ class Client(AllVerbs[Message]):
         if self._direct is None or self._async.calls.has_splits or portal.is_current:
             return None
         answer = self._direct.call(asked, self._repeat, trace=trace)
-        if answer is not None and asked.verb == "enqueue" and not all(result.id for result in answer.results):
+        if answer is not None and asked.verb == "enqueue" and not are_all_enqueued(answer.results):
             return portal.run(self._async.calls.completed(asked, answer))
         return answer
 
@@ -244,6 +255,18 @@ class Client(AllVerbs[Message]):
 
     def _prepared(self, messages: list[NewMessage]) -> list[NewMessage]:
         return list(traced(messages))  # the span is that of this thread
+
+    def _receipts(
+        self,
+        leased: Sequence[LeasedMessage],
+        costs: Sequence[int | None] | None,
+        results: Sequence[bytes | None] | None,
+    ) -> list[Receipt]:
+        if costs is None and results is None and self._direct is not None:
+            columns = receipt_columns(leased)
+            if columns is not None:
+                return cast("list[Receipt]", columns)
+        return receipts_of(leased, costs, results)
 
     def _forwarded(self, messages: list[NewMessage]) -> list[NewMessage]:
         return list(traced(messages))

@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from fairlane.errors import FairlaneError, InvalidArgument, PayloadTooLarge
 from fairlane.model import limits
 from fairlane.model.message import PRIORITY_NAMES, Key, NewMessage
+from fairlane.verbs.columns import MessageColumns
 
 
 def are_bare(messages: Sequence[NewMessage]) -> bool:
     """Return whether no message asks for more than its fairness key."""
+    if type(messages) is MessageColumns:
+        return True
     for message in messages:
         if (
             message.weight is not None
@@ -31,6 +34,8 @@ def are_bare(messages: Sequence[NewMessage]) -> bool:
 
 def are_plainly_sound(messages: Sequence[NewMessage], payload_bytes_max: int) -> bool:
     """Return whether all bare messages are valid and have no headers. If False, check each one."""
+    if type(messages) is MessageColumns:
+        return _are_sound_columns(messages, payload_bytes_max)
     key_length_max, dedup_id_length_max = limits.KEY_LENGTH_MAX, limits.DEDUP_ID_LENGTH_MAX
     for message in messages:
         payload = message.payload
@@ -47,6 +52,13 @@ def are_plainly_sound(messages: Sequence[NewMessage], payload_bytes_max: int) ->
         ):
             return False
     return True
+
+
+def _are_sound_columns(messages: MessageColumns, payload_bytes_max: int) -> bool:
+    if max(messages.payloads.sizes, default=0) > payload_bytes_max:
+        return False
+    names = [key for key in set(messages.keys) if key is not None]
+    return all(0 < len(name) <= limits.KEY_LENGTH_MAX and name.isascii() for name in names)
 
 
 def message_fault(message: NewMessage, payload_bytes_max: int) -> FairlaneError | None:

@@ -11,6 +11,7 @@ from fairlane.journal.records import Terms
 from fairlane.model.answers import EnqueueAnswer
 from fairlane.model.message import DEFAULT_KEY, PRIORITY_NAMES, NewMessage, canonical
 from fairlane.model.partitions import queue_of
+from fairlane.verbs.columns import MessageColumns
 
 UNSAID = 0
 """The weight of a message without one: it leaves its key's weight as it is."""
@@ -28,7 +29,8 @@ def resolve(
     is_bare: bool = False,
 ) -> Terms:
     """Return the terms of new messages, as columns. Bare ones have no wishes but their keys."""
-    terms = Terms([message.fairness_key or DEFAULT_KEY for message in messages])
+    wishes = messages.keys if type(messages) is MessageColumns else [message.fairness_key for message in messages]
+    terms = Terms([key or DEFAULT_KEY for key in wishes])
     if not is_bare:
         _add_wishes(terms, messages, now_ms)
     if not queue.declared.is_empty:

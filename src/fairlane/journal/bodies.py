@@ -67,6 +67,12 @@ def pack(heads: Sequence[bytes], payloads: Sequence[bytes]) -> bytes:
     return b"".join(parts)
 
 
+def pack_plain(sizes: Sequence[int], payloads: memoryview) -> bytes:
+    """Encode bodies without heads, whose payloads lie one after the other, as a chunk."""
+    count = len(sizes)
+    return b"".join((struct.pack(f"<{1 + 2 * count}I", count, *bytes(count), *sizes), payloads))
+
+
 class Chunk:
     """A decoded chunk, from which single bodies can be read."""
 

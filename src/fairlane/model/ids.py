@@ -32,6 +32,8 @@ _LOW: Final = tuple(f"8{low:03x}" for low in range(1 << _LOW_BITS))
 """The third group of an id, by the last bits of the number: the version and these bits."""
 _LOW_MASK: Final = (1 << _LOW_BITS) - 1
 _HIGH_BYTES: Final = 6
+NUMBER_END: Final = 1 << 60
+"""The end of the numbers that fit into an id."""
 _VARIANT: Final = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 """The first digit of the fourth group: two bits of the variant, and two bits of the journal's first digit."""
 
@@ -83,6 +85,10 @@ class MessageIds:
             ids.append(prefix + _LOW[number & _LOW_MASK] + suffix)
         return ids
 
+    def journal_of(self, numbers: Sequence[int]) -> int | None:
+        """Return the last 64 bits of the ids of messages; None if some are of an earlier journal id."""
+        return self._low if not numbers or min(numbers) >= self._since else None
+
     def number_of(self, message_id: object) -> int | None:
         """Return the number of a message from its id; None for an id of another store, and for what is no id."""
         number = number_in(message_id)
@@ -112,6 +118,11 @@ class MessageIds:
 
     def _suffix_before(self, number: int) -> str:
         return next(_suffix(known) for since, known in reversed(self.journals) if number >= since or since == 0)
+
+
+def ids_under(journal: int) -> MessageIds:
+    """Return the ids of messages whose last 64 bits are these; see ``MessageIds.journal_of``."""
+    return MessageIds(((0, journal.to_bytes(_NUMBER_BYTES).hex()),))
 
 
 def number_in(message_id: object) -> int | None:

@@ -11,8 +11,10 @@ import msgspec
 from fairlane.errors import InvalidArgument
 from fairlane.model.bounds import excess
 from fairlane.server.suggestions import limit_of, suggestion
+from fairlane.verbs.leases import Lease
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Shape
+from fairlane.wire.columns import EITHERS
 from fairlane.wire.frames import CONSUME, STOP, WIDEN, WITHDRAW, Consume, Stop, Widen, Withdraw
 
 Answer: TypeAlias = msgspec.Struct
@@ -25,6 +27,13 @@ SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in VE
     WITHDRAW: Withdraw,
 }
 """The request of each verb, those that exist only on the stream included."""
+STREAM_VERBS: Final = {**VERBS, CONSUME: Lease.verb}
+"""The verbs of the stream that need a right; a channel needs that of a lease."""
+LOOKS: Final = frozenset(name for name, verb in VERBS.items() if verb.is_look)
+"""The verbs that cost little to ask but may have large answers."""
+DECODERS: Final = {name: msgspec.msgpack.Decoder(shape).decode for name, shape in SHAPES.items()}
+WITH_COLUMNS: Final = DECODERS | {name: msgspec.msgpack.Decoder(shape).decode for name, shape in EITHERS.items()}
+"""How requests are decoded on a stream, and on one that knows columns."""
 _PATH = re.compile(r" - at `\$(.*)`$")
 _EXCESS = re.compile(r"Expected `(?:array|object)` of length <= (\d+)")
 

@@ -22,8 +22,8 @@ from fairlane.verbs.errors import ErrorBody
 from fairlane.verbs.verb import Shape
 
 VERSION = 1
-SUBPROTOCOL = "fairlane.v1"
-"""The subprotocol of the WebSocket at ``/v1/stream``."""
+SUBPROTOCOL, COLUMNS = "fairlane.v1", "fairlane.v2"
+"""The subprotocols of the WebSocket at ``/v1/stream``. The second one is the first with columns (``wire.columns``)."""
 CONSUME, STOP, WIDEN, WITHDRAW = "consume", "stop", "widen", "withdraw"
 """The verbs that exist only on the stream."""
 

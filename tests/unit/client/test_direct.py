@@ -245,7 +245,7 @@ def shaken_hands(*, ping_s: float = 60.0) -> Iterator[tuple[blocking.BlockingSoc
     """Yield a socket, and the other side of its connection, which does only what a test lets it do."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"ws://127.0.0.1:{listener.getsockname()[1]}/"
-        connect = partial(blocking.BlockingSocket, url, headers={}, subprotocol="x", timeout_s=60, ping_s=ping_s)
+        connect = partial(blocking.BlockingSocket, url, headers={}, subprotocols=["x"], timeout_s=60, ping_s=ping_s)
         thread, outcomes = in_thread(connect)
         accepted, _ = listener.accept()
         with accepted:
@@ -314,4 +314,4 @@ def test_a_close_frame_ends_a_wait() -> None:
 def test_a_refused_handshake_raises() -> None:
     """A server that answers with a status instead of a WebSocket is not connected to."""
     with ServerProcess() as server, pytest.raises(InvalidStatus):
-        blocking.BlockingSocket(server.url + "/v1/nothing", headers={}, subprotocol="x", timeout_s=60, ping_s=60)
+        blocking.BlockingSocket(server.url + "/v1/nothing", headers={}, subprotocols=["x"], timeout_s=60, ping_s=60)

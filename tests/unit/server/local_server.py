@@ -26,7 +26,18 @@ from fairlane.server.interfaces.http import HttpInterface
 from fairlane.server.limits import CallLimits
 from fairlane.testing.clock import FakeClock, SeededEntropy
 from fairlane.verbs.keys import CreateKey, Grant
-from fairlane.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, FromServer, Refused, frames_of, message_of
+from fairlane.wire.frames import (
+    COLUMNS,
+    SUBPROTOCOL,
+    Answer,
+    Call,
+    Deliver,
+    Ended,
+    FromServer,
+    Refused,
+    frames_of,
+    message_of,
+)
 
 T = TypeVar("T")
 
@@ -214,7 +225,9 @@ class FakeDirectSocket:
 
 
 @asynccontextmanager
-async def connected(server: LocalServer, *, key: str | None = None, is_direct: bool = False) -> AsyncIterator[Socket]:
+async def connected(
+    server: LocalServer, *, key: str | None = None, is_direct: bool = False, has_columns: bool = False
+) -> AsyncIterator[Socket]:
     """Open a connection of the stream, with a direct socket if asked for, and hang up at the end."""
     socket = Socket()
     socket.may_write.set()
@@ -225,7 +238,7 @@ async def connected(server: LocalServer, *, key: str | None = None, is_direct: b
         "type": "websocket",
         "path": "/v1/stream",
         "headers": headers,
-        "subprotocols": [SUBPROTOCOL],
+        "subprotocols": [COLUMNS, SUBPROTOCOL] if has_columns else [SUBPROTOCOL],
         "extensions": {"websocket.http.response": {}},
     }
     receive = socket.receive

@@ -103,4 +103,5 @@ def _waiter(request: Lease, reply: Reply) -> Waiter:
         wait_ms=min(request.wait_ms, TIMESPAN_MS_MAX),
         room=getattr(reply, "room", None),
         handlers=request.handlers,
+        has_columns=getattr(reply, "has_columns", False),
     )

@@ -14,6 +14,7 @@ from fairlane.model import limits
 from fairlane.model.bounds import excess, excess_of
 from fairlane.model.message import NewMessage
 from fairlane.model.views import DeadLetterFilter
+from fairlane.verbs.columns import MessageColumns, ReceiptColumns
 from fairlane.verbs.messages import Enqueue
 
 _MAY_EXCEED_HEADERS: Final = limits.BATCH_HEADERS_MAX // limits.HEADERS_MAX
@@ -39,6 +40,8 @@ def check_wait(wait_ms: int) -> None:
 
 def check_messages(messages: Sequence[NewMessage]) -> None:
     """Raise InvalidArgument if these are not new messages, or too many."""
+    if type(messages) is MessageColumns:
+        return  # a decoder has bounded them
     if not isinstance(messages, list) or len(messages) > limits.BATCH_MAX:
         check_batch("messages", messages)
     for message in messages:
@@ -75,7 +78,7 @@ def headers_excess(count: int) -> str | None:
 
 def check_batch(name: str, items: Sequence[object]) -> None:
     """Raise InvalidArgument if a request has too many items."""
-    if not isinstance(items, (list, tuple)):
+    if not isinstance(items, (list, tuple, ReceiptColumns)):
         raise InvalidArgument(f"Expected a list or tuple, got {type(items).__name__}.")
     if len(items) > limits.BATCH_MAX:
         raise InvalidArgument(excess(name, "BATCH_MAX"))

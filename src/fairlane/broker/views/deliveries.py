@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -12,6 +12,7 @@ from fairlane.broker.bodies import Bodies
 from fairlane.broker.cycle import Executor
 from fairlane.broker.measurements import Waited
 from fairlane.broker.requests import AttachedConsumer, Call, HandOut, Waiter
+from fairlane.broker.views.delivery_columns import columns_of
 from fairlane.core.ledger import Message
 from fairlane.errors import FairlaneError
 from fairlane.model.ids import number_text
@@ -46,7 +47,7 @@ def deliver(executor: Executor, hand_out: HandOut) -> None:
             if isinstance(taker, Waiter):
                 taker.reply.set_exception(error)
             return
-    if any(map(_time_left_ms, deliveries)):  # most messages have no deadline
+    if type(deliveries) is list and any(map(_time_left_ms, deliveries)):  # most messages have no deadline
         deliveries = _in_time(executor, deliveries)
     if isinstance(taker, AttachedConsumer):
         if deliveries:  # none would mean that no more will come
@@ -80,7 +81,14 @@ def _in_time(executor: Executor, deliveries: list[Delivery]) -> list[Delivery]:
 
 
 def deliveries_of(executor: Executor, hand_out: HandOut) -> list[Delivery]:
-    """Return the deliveries of a hand-out, with payloads and if asked for with workflow state."""
+    """Return the deliveries of a hand-out, with payloads and if asked for with workflow state.
+
+    They are columns if the taker knows these and all messages are plain.
+    """
+    if hand_out.taker.has_columns:
+        columns = columns_of(executor.bodies, hand_out)
+        if columns is not None:
+            return cast("list[Delivery]", columns)
     messages = hand_out.messages
     tokens = range(hand_out.token, hand_out.token + len(messages))
     taker, now_ms = hand_out.taker, executor.now_ms

@@ -13,6 +13,7 @@ after the other, since each new message may need another victim.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -32,6 +33,7 @@ from fairlane.model.message import NewMessage
 from fairlane.scheduler.item import Item, Priority
 from fairlane.scheduler.policy import Backpressure
 from fairlane.scheduler.timers import Timers
+from fairlane.verbs.columns import EnqueuedIds
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.messages import Enqueue, EnqueueResult, EnqueueResults
 from fairlane.verbs.verb import Reply
@@ -105,7 +107,7 @@ class WaitingEnqueues:
             outcome = cast("Results | FairlaneError", executor.execute(request, cycle, given))
         if isinstance(outcome, FairlaneError):
             cycle.answer(call.reply, outcome)
-        elif waits and any(isinstance(result, FullError) for result in outcome):
+        elif waits and _meets_limit(outcome):
             self._add(call, given, outcome, cycle, came_ms)
         else:
             if executor.ledger.messages - before < len(outcome):  # not all were taken in: repeats, or refusals
@@ -230,7 +232,13 @@ def _some(request: Enqueue, given: Given, rows: list[int]) -> tuple[Enqueue, Giv
     return request.of_rows(rows), replace(given, answers=answers, faults=None)
 
 
-def _answer(results: Results) -> EnqueueResults:
+def _meets_limit(results: Sequence[EnqueueResult | FairlaneError]) -> bool:
+    return not isinstance(results, EnqueuedIds) and any(isinstance(result, FullError) for result in results)
+
+
+def _answer(results: Sequence[EnqueueResult | FairlaneError]) -> EnqueueResults:
+    if isinstance(results, EnqueuedIds):
+        return EnqueueResults(results=cast("list[EnqueueResult]", results))
     return EnqueueResults(
         results=[
             result if isinstance(result, EnqueueResult) else EnqueueResult(error=body_of(result)) for result in results

@@ -13,7 +13,7 @@ import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Final, NoReturn
@@ -35,21 +35,21 @@ class BlockingSocket:
     """A WebSocket connection that blocks. It raises OSError when the connection is lost."""
 
     def __init__(
-        self, url: str, *, headers: Mapping[str, str], subprotocol: str, timeout_s: float, ping_s: float
+        self, url: str, *, headers: Mapping[str, str], subprotocols: Sequence[str], timeout_s: float, ping_s: float
     ) -> None:
         """Connect, and complete the handshake.
 
         Args:
             url: the address, which begins with ``ws:``.
             headers: additional headers of the handshake.
-            subprotocol: the subprotocol to ask for.
+            subprotocols: the subprotocols to ask for, the preferred one first.
             timeout_s: how long connecting may take.
             ping_s: a server that is silent for two of these while a thread waits counts as lost.
 
         Raises OSError or WebSocketException if no server answers or the handshake fails.
         """
         uri = parse_uri(url)
-        self._protocol = ClientProtocol(uri, subprotocols=[Subprotocol(subprotocol)], max_size=None)
+        self._protocol = ClientProtocol(uri, subprotocols=list(map(Subprotocol, subprotocols)), max_size=None)
         self._messages: deque[bytes] = deque()
         self._parts: list[bytes] = []
         self._cutter = FrameCutter(
@@ -87,6 +87,11 @@ class BlockingSocket:
             self._protocol.receive_data(body)
             body = b"" if self._protocol.handshake_exc is not None else self._some()
         raise self._protocol.handshake_exc
+
+    @property
+    def subprotocol(self) -> str | None:
+        """The subprotocol that the server has chosen."""
+        return self._protocol.subprotocol
 
     def send(self, message: bytes) -> None:
         """Send a message."""

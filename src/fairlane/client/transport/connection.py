@@ -14,7 +14,7 @@ from fairlane.client.transport.socket import PING_S, Socket, connect
 from fairlane.errors import Disconnected, InvalidArgument, PayloadTooLarge
 from fairlane.model.trace import TraceContext
 from fairlane.verbs.verb import Reply, Shape
-from fairlane.wire.frames import SUBPROTOCOL, Consume
+from fairlane.wire.frames import COLUMNS, SUBPROTOCOL, Consume
 
 _SWEEP_S: Final = 0.5
 T = TypeVar("T")
@@ -39,12 +39,13 @@ class Connection:
         self._socket = await connect(
             url,
             headers=headers,
-            subprotocol=SUBPROTOCOL,
+            subprotocols=(COLUMNS, SUBPROTOCOL),
             tls=tls,
             on_message=self._take,
             on_lost=self._lost,
             ping_s=ping_s,
         )
+        self._conversation.has_columns = self._socket.subprotocol == COLUMNS
         self.is_live = True
         self._sweep = self._loop.call_later(_SWEEP_S, self._expire)
 

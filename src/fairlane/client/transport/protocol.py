@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -16,9 +16,19 @@ from fairlane.errors import Closed, Disconnected, FairlaneError
 from fairlane.model.message import Delivery, Receipt
 from fairlane.model.trace import TraceContext
 from fairlane.verbs.errors import error_of
-from fairlane.verbs.leases import LeasedMessages, Nack
+from fairlane.verbs.leases import Lease, LeasedMessages, Nack
+from fairlane.verbs.messages import Enqueue, EnqueueResults
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Reply, Shape
+from fairlane.wire.columns import (
+    EnqueuedEither,
+    LeasedColumns,
+    LeasedEither,
+    deliveries_in,
+    request_in_columns,
+    request_in_rows,
+    results_in,
+)
 from fairlane.wire.frames import (
     CONSUME,
     STOP,
@@ -27,22 +37,50 @@ from fairlane.wire.frames import (
     Answer,
     Cancelled,
     Consume,
-    Deliver,
     Ended,
     Refused,
     Stop,
     Widen,
     Withdraw,
-    frames_of,
+    is_many,
 )
 
 _CALL_TAG: Final = 0
-_ANSWERS: Final = {name: msgspec.msgpack.Decoder(verb.answer).decode for name, verb in VERBS.items()}
+_decode_enqueued = msgspec.msgpack.Decoder(EnqueuedEither).decode
+_decode_leased = msgspec.msgpack.Decoder(LeasedEither).decode
+
+
+def _enqueued(data: msgspec.Raw) -> EnqueueResults:
+    return EnqueueResults(results=results_in(_decode_enqueued(data)))
+
+
+def _leased(data: msgspec.Raw) -> LeasedMessages:
+    return LeasedMessages(deliveries=deliveries_in(_decode_leased(data).deliveries))
+
+
+_ANSWERS: Final[dict[str, Callable[[msgspec.Raw], Any]]] = {
+    **{name: msgspec.msgpack.Decoder(verb.answer).decode for name, verb in VERBS.items()},
+    Enqueue.verb.name: _enqueued,
+    Lease.verb.name: _leased,
+}
+"""How answers are decoded. Those of the hot verbs may have columns, and then say so."""
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _FIXED_ARRAY, _ARRAY_16, _FIXED_MAX, FRAMES_MAX = 0x90, b"\xdc", 16, 256
 """The first bytes of an array in msgpack, and the most frames in one message."""
 _MESSAGE_BYTES: Final = 64 << 10
 """Above this size joining frames saves nothing, and only delays the first of them."""
+
+
+class _Delivered(msgspec.Struct, array_like=True, tag=3, gc=False):
+    """A ``Deliver`` with deliveries as a list or as columns."""
+
+    channel: int
+    deliveries: list[Delivery] | LeasedColumns
+
+
+_FromServer: TypeAlias = Answer | Refused | _Delivered | Ended | Cancelled
+_frame_in = msgspec.msgpack.Decoder(_FromServer).decode
+_frames = msgspec.msgpack.Decoder(list[_FromServer]).decode
 
 
 class Sink(Protocol):
@@ -79,7 +117,11 @@ class _Channel(msgspec.Struct, gc=False):
 
 
 class Conversation:
-    """The calls and channels of one connection."""
+    """The calls and channels of one connection.
+
+    Attributes:
+        has_columns: whether the server knows columns.
+    """
 
     def __init__(self, *, on_late: OnLate | None = None) -> None:
         """Start without calls and channels.
@@ -89,6 +131,7 @@ class Conversation:
                 the former are returned, and the latter left to the server.
         """
         self._on_late = on_late
+        self.has_columns = False
         self._numbers = count(1)
         self._waiting: dict[int, _Waiting] = {}
         self._channels: dict[int, _Channel] = {}
@@ -96,6 +139,7 @@ class Conversation:
     def call(self, verb: str, request: Shape, reply: Reply, *, due: float, trace: TraceContext | None = None) -> bytes:
         """Return the frame of a call. Its answer goes to ``reply``; after ``due``, ``expire`` fails it."""
         number = next(self._numbers)
+        request = request_in_columns(request) if self.has_columns else request_in_rows(request)
         frame = _frame(number, verb, request) if trace is None else _traced_frame(number, verb, request, trace)
         self._waiting[number] = _Waiting(verb, reply, due)
         return frame
@@ -152,11 +196,11 @@ class Conversation:
             msgspec.DecodeError: the message is not valid.
         """
         returns: list[bytes] = []
-        for frame in frames_of(data):
+        for frame in _frames(data) if is_many(data) else [_frame_in(data)]:
             kind = type(frame)
             if kind is Answer:
                 self._answer(frame, returns)  # type: ignore[arg-type] # checked by its type
-            elif kind is Deliver:
+            elif kind is _Delivered:
                 self._deliver(frame)  # type: ignore[arg-type] # checked by its type
             elif isinstance(frame, Refused):
                 self._refuse(frame)
@@ -194,13 +238,14 @@ class Conversation:
         elif isinstance(answer, LeasedMessages) and (frame_back := self.give_back(answer)) is not None:
             returns.append(frame_back)
 
-    def _deliver(self, frame: Deliver) -> None:
+    def _deliver(self, frame: _Delivered) -> None:
         channel = self._channels.get(frame.channel)
+        deliveries = deliveries_in(frame.deliveries)
         if channel is not None:
-            channel.received += len(frame.deliveries)
-            channel.sink.deliver(frame.deliveries)
+            channel.received += len(deliveries)
+            channel.sink.deliver(deliveries)
         elif self._on_late is not None:  # the server takes back what it sent after a stop, unless the queue was moving
-            self._on_late(frame.deliveries)
+            self._on_late(deliveries)
 
     def _refuse(self, frame: Refused) -> None:
         entry = self._waiting.pop(frame.number, None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, cast
 
@@ -60,6 +60,11 @@ class Socket(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.opened: asyncio.Future[None] = self._loop.create_future()
         self.lost: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def subprotocol(self) -> str | None:
+        """The subprotocol that the server has chosen."""
+        return self._protocol.subprotocol
 
     def send(self, message: bytes) -> None:
         """Send a message, or keep it until the network accepts more data."""
@@ -196,7 +201,7 @@ async def connect(
     url: str,
     *,
     headers: Mapping[str, str],
-    subprotocol: str,
+    subprotocols: Sequence[str],
     tls: ssl.SSLContext | None,
     on_message: Callable[[bytes], None],
     on_lost: Callable[[str], None],
@@ -208,7 +213,7 @@ async def connect(
         OSError, WebSocketException: no server answers, or the handshake fails.
     """
     uri = parse_uri(url)
-    protocol = ClientProtocol(uri, subprotocols=[Subprotocol(subprotocol)], max_size=None)
+    protocol = ClientProtocol(uri, subprotocols=list(map(Subprotocol, subprotocols)), max_size=None)
     made = Socket(protocol, headers=headers, on_message=on_message, on_lost=on_lost, ping_s=ping_s)
     secured = (tls or ssl.create_default_context()) if uri.secure else None
     await asyncio.get_running_loop().create_connection(lambda: made, uri.host, uri.port, ssl=secured)

@@ -34,7 +34,7 @@ from fairlane.model.trace import TraceContext
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.status import WATCHING
 from fairlane.verbs.verb import AnyAnswer, Reply, Shape
-from fairlane.wire.frames import SUBPROTOCOL, Consume
+from fairlane.wire.frames import COLUMNS, SUBPROTOCOL, Consume
 
 PATH: Final = "/v1/stream"
 FOLLOWS: Final = "x-fairlane-follows"
@@ -132,7 +132,7 @@ class WebSocketTransport:
         return BlockingSocket(
             self._url,
             headers=self._headers,
-            subprotocol=SUBPROTOCOL,
+            subprotocols=(COLUMNS, SUBPROTOCOL),
             timeout_s=self._connect_s,
             ping_s=self._ping_s,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from fairlane.core.checks import are_bare, are_plainly_sound, message_fault
 from fairlane.core.commands import Given
@@ -16,11 +16,13 @@ from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.producer import forbidden
 from fairlane.core.terms import resolve, take_rows
 from fairlane.errors import FairlaneError, FullError, InvalidArgument
-from fairlane.journal.bodies import chunk_starts, encode_head, pack
+from fairlane.journal.bodies import chunk_starts, encode_head, pack, pack_plain
 from fairlane.journal.records import Enqueued, Terms
 from fairlane.model.bounds import excess
+from fairlane.model.ids import MessageIds
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import Key, NewMessage
+from fairlane.verbs.columns import EnqueuedIds, MessageColumns, Payloads
 from fairlane.verbs.messages import Enqueue, EnqueueResult
 
 Outcome = list[EnqueueResult | FairlaneError]
@@ -67,9 +69,9 @@ def enqueue(
             rows, messages = [rows[at] for at in kept], [messages[at] for at in kept]
             terms = take_rows(terms, kept)
     first = ledger.next_sequence if sequence is None else sequence
-    ids = queue.ids.ids_of(range(first, first + len(rows)))
+    taken = _with_ids(outcome, rows, messages, queue.ids, first)
     if not rows:
-        return Decision([], _with_ids(outcome, rows, messages, ids))
+        return Decision([], taken)
     sizes, starts, bodies = packed(messages, first, is_plain=is_plain)
     record = Enqueued(first, queue.name, sizes, starts, terms)
     if uploads is not None:
@@ -79,7 +81,7 @@ def enqueue(
         record.numbered = numbered(request, request.producer, given, rows)
         record.dedup_until_ms = now_ms + queue.policy.dedup_window_ms
     record.cause = cause
-    return Decision([record], _with_ids(outcome, rows, messages, ids), bodies)
+    return Decision([record], taken, bodies)
 
 
 def _taken(
@@ -137,6 +139,8 @@ def _known(
     queue: Queue, messages: Sequence[NewMessage], keys: Sequence[Key], rows: Sequence[int], now_ms: int
 ) -> dict[int, EnqueueResult | int]:
     """Return which messages repeat another: with the result of that one, or with its row if it is in the same batch."""
+    if type(messages) is MessageColumns:
+        return {}
     dedup_ids = [message.dedup_id for message in messages]
     if dedup_ids.count(None) == len(dedup_ids):
         return {}
@@ -172,11 +176,21 @@ def _are_all_new(names: Sequence[str | None], queue: Queue) -> bool:
     return len(ids) == len(names) and None not in ids and queue.dedups.keys().isdisjoint(ids)
 
 
-def _with_ids(outcome: Partial, rows: Sequence[int], messages: Sequence[NewMessage], ids: Sequence[str]) -> Outcome:
-    """Return the outcome with the ids of the messages that are taken in, each with the row that it has."""
+def _with_ids(
+    outcome: Partial, rows: Sequence[int], messages: Sequence[NewMessage], known: MessageIds, first: int
+) -> Outcome:
+    """Return the outcome with the ids of the messages that are taken in, numbered from the first on.
+
+    Messages that came as columns, all of which are taken in, have their ids as columns too.
+    """
+    numbers = range(first, first + len(rows))
+    if type(messages) is MessageColumns and len(rows) == len(outcome):
+        journal = known.journal_of(numbers)
+        if journal is not None:
+            return cast("Outcome", EnqueuedIds(journal, first, len(rows)))
     results = [
         EnqueueResult(id=own, correlation_id=message.correlation_id or own)
-        for own, message in zip(ids, messages, strict=True)
+        for own, message in zip(known.ids_of(numbers), messages, strict=True)
     ]
     if len(rows) == len(outcome):
         return [*results]
@@ -192,6 +206,8 @@ def packed(
 
     Plain messages have neither headers nor correlation ids.
     """
+    if is_plain and type(messages) is MessageColumns:
+        return _packed_columns(messages.payloads, sequence)
     payloads = [message.payload for message in messages]
     sizes = [len(payload) for payload in payloads]
     if is_plain:
@@ -210,6 +226,16 @@ def packed(
     return sizes, starts, bodies
 
 
+def _packed_columns(payloads: Payloads, sequence: int) -> tuple[list[int], list[int], list[tuple[int, bytes]]]:
+    """Return the same for messages whose payloads lie one after the other already."""
+    sizes, begins, blob = list(payloads.sizes), payloads.begins(), payloads.blob
+    starts = chunk_starts(sizes)
+    bodies = []
+    for start, end in zip(starts, [*starts[1:], len(sizes)], strict=True):
+        bodies.append((sequence + start, pack_plain(sizes[start:end], blob[begins[start] : begins[end]])))
+    return sizes, starts, bodies
+
+
 def _take_uploads(record: Enqueued, queue: Queue, messages: Sequence[NewMessage]) -> None:
     """Record which uploads have the payloads of messages, and how large they are."""
     taken = uploads_of(queue, messages)
@@ -221,6 +247,8 @@ def _take_uploads(record: Enqueued, queue: Queue, messages: Sequence[NewMessage]
 
 
 def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now_ms: int, *, is_plain: bool) -> None:
+    if type(messages) is MessageColumns:
+        return
     dedup_ids = [message.dedup_id for message in messages]
     if dedup_ids.count(None) < len(dedup_ids):
         record.dedup_ids = dedup_ids

@@ -32,6 +32,7 @@ from fairlane.journal.records import (
 )
 from fairlane.model import limits
 from fairlane.model.message import NEVER_MS, Became, Receipt
+from fairlane.verbs.columns import ReceiptColumns
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Ack, Extend, Forward, ForwardedIds
 from fairlane.verbs.messages import Enqueue, Result, Results
@@ -144,18 +145,26 @@ def held_under(ledger: Ledger, queue: Queue, receipts: Sequence[Receipt], now_ms
     return held, outcome
 
 
+def _numbers_and_tokens(queue: Queue, receipts: Sequence[Receipt]) -> tuple[Sequence[int] | None, Sequence[int]]:
+    """Return the numbers of the messages of receipts, None if some are unusual, and the tokens."""
+    if type(receipts) is ReceiptColumns:
+        is_known = queue.ids.journal_of(receipts.numbers) == receipts.journal
+        return receipts.numbers if is_known else None, receipts.tokens
+    return queue.ids.numbers_of([receipt.id for receipt in receipts]), [receipt.token for receipt in receipts]
+
+
 def _all_held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> list[Message] | None:
     """Return the messages of receipts that are all good, which takes half the time. None means: look at each."""
-    numbers = queue.ids.numbers_of([receipt.id for receipt in receipts])
+    numbers, tokens = _numbers_and_tokens(queue, receipts)
     if numbers is None or len(set(numbers)) < len(numbers):
         return None
     try:
         held = list(map(queue.messages.__getitem__, numbers))
     except KeyError:
         return None
-    for message, receipt in zip(held, receipts, strict=True):
+    for message, known in zip(held, tokens, strict=True):
         token = message.token
-        if token != receipt.token or not token or message.expires_ms <= now_ms:
+        if token != known or not token or message.expires_ms <= now_ms:
             return None
     return held
 
@@ -168,9 +177,12 @@ def ack(ledger: Ledger, request: Ack, now_ms: int, _given: Given) -> Decision[Re
     queue = ledger.queues.get(request.queue)
     if queue is None:
         return refuse(no_queue(request.queue))
-    receipts, policy = request.receipts, queue.policy
+    receipts: Sequence[Receipt] = request.receipts
+    policy = queue.policy
     is_special = policy.late_ack or policy.result_ttl_ms or queue.leased_groups is not None
-    if is_special or [each for each in receipts if each.cost is not None or each.result]:
+    if is_special or (
+        type(receipts) is not ReceiptColumns and [each for each in receipts if each.cost is not None or each.result]
+    ):
         return _ack_each(ledger, queue, receipts, now_ms)
     held, outcome = held_under(ledger, queue, receipts, now_ms)
     numbers = [message.number for message in held if message.after is None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,12 +14,14 @@ from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.handlers.checks import check_handlers, check_taking
 from fairlane.broker.requests import AttachedConsumer
 from fairlane.errors import Closed, FairlaneError, InvalidArgument, QueueNotFound
+from fairlane.gateway.caller import Caller
 from fairlane.model.message import Delivery, Receipt
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.outbox import FrameQueue
+from fairlane.verbs.columns import DeliveryColumns
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.verb import Done
-from fairlane.wire.frames import Cancelled, Consume, Deliver, Ended, Stop, Widen
+from fairlane.wire.frames import CONSUME, Cancelled, Consume, Deliver, Ended, Stop, Widen
 
 _NOTHING = Done()
 
@@ -28,7 +30,14 @@ class Channel:
     """One streaming consumer, whose deliveries are sent as frames."""
 
     def __init__(
-        self, number: int, request: Consume, server: ServerContext, broker: AsyncBroker, outbox: FrameQueue
+        self,
+        number: int,
+        request: Consume,
+        server: ServerContext,
+        broker: AsyncBroker,
+        outbox: FrameQueue,
+        *,
+        has_columns: bool,
     ) -> None:
         self.number = number
         self.broker = broker
@@ -51,6 +60,7 @@ class Channel:
             room=outbox.room,
             handlers=request.handlers,
             on_cancelled=self._cancelled,
+            has_columns=has_columns,
         )
 
     def answer(self) -> None:
@@ -61,12 +71,12 @@ class Channel:
 
     def _deliver(self, deliveries: list[Delivery]) -> None:
         if self._stop is not None:
-            self._late += [delivery.id for delivery in deliveries]
+            self._late += _ids_of(deliveries)
             return
         self.answer()
         if deliveries:
             self._sent += len(deliveries)
-            self._latest.extend([delivery.id for delivery in deliveries])
+            self._latest.extend(_ids_of(deliveries))
             self._server.tally.delivered += len(deliveries)
             if self._server.spans is not None:
                 self._server.spans.delivered(self.consumer.queue, deliveries)
@@ -110,6 +120,10 @@ class Channel:
         return [frame for frame in waiting if isinstance(frame, Deliver) and frame.channel == self.number]
 
 
+def _ids_of(deliveries: Sequence[Delivery]) -> list[str]:
+    return deliveries.ids() if isinstance(deliveries, DeliveryColumns) else [delivery.id for delivery in deliveries]
+
+
 class _Unseen(Collection[Any]):
     """The unseen messages of a channel at the moment of iteration, which is the engine cycle that detaches it."""
 
@@ -129,8 +143,11 @@ class _Unseen(Collection[Any]):
 class Channels:
     """The channels of one connection, by number."""
 
-    def __init__(self, server: ServerContext, outbox: FrameQueue, holder: str | None) -> None:
+    def __init__(
+        self, server: ServerContext, outbox: FrameQueue, holder: str | None, *, has_columns: bool = False
+    ) -> None:
         self._server = server
+        self._has_columns = has_columns
         self._outbox = outbox
         self._holder = holder
         self._open: dict[int, Channel] = {}
@@ -149,7 +166,7 @@ class Channels:
         if number in self._open:
             raise InvalidArgument(f"Channel {number} is already open.")
         self._server.waiters.begin(self._holder)
-        channel = Channel(number, request, self._server, broker, self._outbox)
+        channel = Channel(number, request, self._server, broker, self._outbox, has_columns=self._has_columns)
         self._open[number] = channel
         try:
             await broker.attach(channel.consumer)
@@ -169,6 +186,20 @@ class Channels:
         if channel is not None:
             self._server.waiters.end(self._holder)
         return channel
+
+    async def change(self, number: int, request: Consume | Stop, caller: Caller) -> None:
+        """Open or close a channel, and answer the call that asks for it.
+
+        Raises:
+            FairlaneError: it was not opened, or there is none to close.
+        """
+        if isinstance(request, Stop):
+            self._outbox.put((1, number, await self.stop(request)))
+            return
+        self._server.tally.calls[CONSUME] += 1
+        self._server.check_open()
+        caller.check("consume", request.queue)
+        await self.open(number, request)
 
     async def stop(self, request: Stop) -> Done:
         """Close a channel. Raises InvalidArgument if no channel has this number."""

@@ -15,8 +15,10 @@ import msgspec
 from fairlane.broker.waiting.room import Room
 from fairlane.model.message import MessageView
 from fairlane.server.interfaces.asgi import DirectSocket
+from fairlane.verbs.columns import DeliveryColumns
 from fairlane.verbs.leases import LeasedMessages
 from fairlane.verbs.messages import MessageList
+from fairlane.wire.columns import encode_columns
 from fairlane.wire.frames import Deliver
 
 Frame: TypeAlias = tuple[Any, ...] | msgspec.Struct
@@ -31,6 +33,8 @@ def payload_bytes(frame: Frame) -> int:
     """Return how many bytes of payload a frame holds. Everything else in it is small."""
     held: Any = frame if type(frame) is Deliver else frame[2] if type(frame) is tuple else None
     if type(held) in (Deliver, LeasedMessages):
+        if type(held.deliveries) is DeliveryColumns:
+            return held.deliveries.payload_bytes
         return sum([len(delivery.payload) for delivery in held.deliveries])
     if type(held) is MessageList:
         return sum([len(view.payload or b"") for view in held.messages])
@@ -106,7 +110,7 @@ class Outbox(FrameQueue):
         self._on_capacity = on_capacity
         self._is_scheduled = False
         self._written: list[Frame] = []
-        self._encode = msgspec.msgpack.Encoder().encode
+        self._encode = msgspec.msgpack.Encoder(enc_hook=encode_columns).encode
         self.sends_many = False
 
     def put(self, frame: Frame) -> None:

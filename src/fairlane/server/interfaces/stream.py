@@ -29,7 +29,7 @@ from fairlane.model.trace import trace_of
 from fairlane.server.access_log import OK, AccessLog
 from fairlane.server.addresses import block_of
 from fairlane.server.context import ServerContext
-from fairlane.server.dispatch import SHAPES, decoded
+from fairlane.server.dispatch import DECODERS, LOOKS, STREAM_VERBS, WITH_COLUMNS, decoded
 from fairlane.server.interfaces.asgi import DIRECT_SOCKET, AsgiSocket, DirectSocket, Receive, Scope, Send, address_of
 from fairlane.server.interfaces.channels import Channels
 from fairlane.server.interfaces.correlation import echoed
@@ -39,20 +39,15 @@ from fairlane.server.interfaces.outbox import Frame, Outbox, payload_bytes
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.status import WATCHING, Watching
-from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Done, Request, Shape
+from fairlane.wire.columns import given_request
 from fairlane.wire.frames import CONSUME, Call, Consume, Refused, Stop, Widen, Withdraw, calls_of, is_many
 from fairlane.wire.headers import FOLLOWS, FORWARDED
 
 _UNSUPPORTED, _MALFORMED, POLICY, _RESTART = 1003, 1007, 1008, 1012
-_REASON_BYTES_MAX: Final = 120
-_RETRY_AFTER_MS: Final = 1_000
-_LOOKS: Final = frozenset(name for name, verb in VERBS.items() if verb.is_look)
+_REASON_BYTES_MAX, _RETRY_AFTER_MS = 120, 1_000
 _LOOKS_MAX: Final = 8
 """How many calls of a connection may be in flight that cost little to ask but may have large answers."""
-_VERBS: Final = {**VERBS, CONSUME: Lease.verb}
-"""The verbs that need a right; a channel needs that of a lease."""
-_DECODERS: Final = {name: msgspec.msgpack.Decoder(shape).decode for name, shape in SHAPES.items()}
 
 
 async def _close(send: Send, code: int, reason: str) -> None:
@@ -63,8 +58,11 @@ async def _close(send: Send, code: int, reason: str) -> None:
 class StreamConnection:
     """One connection of the stream, from its acceptance to its end."""
 
-    def __init__(self, server: ServerContext, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, server: ServerContext, caller: Caller, scope: Scope, receive: Receive, send: Send, *, columns: bool
+    ) -> None:
         self.server = server
+        self.has_columns = columns
         self.is_over = False
         self._caller = caller
         headers = headers_of(scope)
@@ -77,7 +75,7 @@ class StreamConnection:
         self._outbox = Outbox(self._socket, server.room(caller), call_soon=soon, on_capacity=self._go_on)
         self._context = CallContext(follows=FOLLOWS in headers, is_forwarded=FORWARDED in headers)
         self._holder = None if self._context.is_forwarded else caller.id or block_of(self._address)
-        self._channels = Channels(server, self._outbox, self._holder)
+        self._channels = Channels(server, self._outbox, self._holder, has_columns=columns)
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls = 0
         self._calls_max = server.limits.calls_max
@@ -205,7 +203,7 @@ class StreamConnection:
         reply = _Reply(self, call.number, name)
         try:
             request = reply.request = self._request_of(call)
-            if name in _LOOKS:
+            if name in LOOKS:
                 self._looks += 1
                 reply.is_look = True
             if isinstance(request, (Lease, *WATCHING)):
@@ -227,16 +225,17 @@ class StreamConnection:
     def _request_of(self, call: Call) -> Shape:
         """Return the request of a call, unless the caller may not make it whatever it says."""
         name = call.verb
-        decode = _DECODERS.get(name)
+        decode = (WITH_COLUMNS if self.has_columns else DECODERS).get(name)
         if decode is None:
             raise RouteNotFound(f"There is no verb {name!r:.100}.")
         if self.server.rates is not None:
             self.server.admit(self._caller, self._address)
-        if self._caller.grants is not None and name in _VERBS:
-            self.server.check_before_reading(_VERBS[name], self._caller)
+        if self._caller.grants is not None and name in STREAM_VERBS:
+            self.server.check_before_reading(STREAM_VERBS[name], self._caller)
         if len(call.request) > MSGPACK_FROM_BYTES:
             check_msgpack(name, call.request)
-        return decoded(decode, call.request, name)
+        request: Shape = decoded(decode, call.request, name)
+        return given_request(request) if self.has_columns else request
 
     def _ask_connection(self, request: Shape, reply: _Reply) -> None:
         """Answer a call about the connection itself: its channels, and its calls that wait."""
@@ -281,13 +280,7 @@ class StreamConnection:
 
     async def _change_channel(self, request: Consume | Stop, reply: _Reply) -> None:
         try:
-            if isinstance(request, Stop):
-                self.answered(reply, (1, reply.number, await self._channels.stop(request)))
-                return
-            self.server.tally.calls[CONSUME] += 1
-            self.server.check_open()
-            self._caller.check("consume", request.queue)
-            await self._channels.open(reply.number, request)  # it answers itself, before the first delivery
+            await self._channels.change(reply.number, request, self._caller)
         except FairlaneError as error:
             self.refused(reply, error)
         except Exception as error:  # noqa: BLE001 - every call gets an answer
@@ -345,10 +338,22 @@ class StreamConnection:
 class _Reply:
     """Sends the answer to a call to the client, unless it is gone."""
 
-    __slots__ = ("_begun_s", "_connection", "is_done", "is_look", "number", "request", "task", "verb", "waits")
+    __slots__ = (
+        "_begun_s",
+        "_connection",
+        "has_columns",
+        "is_done",
+        "is_look",
+        "number",
+        "request",
+        "task",
+        "verb",
+        "waits",
+    )
 
     def __init__(self, connection: StreamConnection, number: int, verb: str) -> None:
         self._connection = connection
+        self.has_columns = connection.has_columns
         self.verb = verb
         self.number = number
         self.request: Shape | None = None

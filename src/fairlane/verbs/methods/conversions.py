@@ -20,6 +20,7 @@ from fairlane.model.message import Became, MessageTerms, NewMessage, Receipt
 from fairlane.model.payloads import NO_VALUE, NoValue, json_payload
 from fairlane.model.policy import QueuePolicy, policy_from
 from fairlane.model.status import ResultView
+from fairlane.verbs.columns import EnqueuedIds
 from fairlane.verbs.config import BY_MESSAGE
 from fairlane.verbs.errors import error_of
 from fairlane.verbs.messages import EnqueueResult, Result
@@ -97,7 +98,14 @@ def held(message: Held, cost: int | None = None, result: bytes | None = None) ->
 
 def ids_of(results: Sequence[EnqueueResult]) -> list[str | FairlaneError]:
     """Return the id or the error of each message."""
+    if isinstance(results, EnqueuedIds):
+        return [*results.ids()]
     return [result.id if result.id is not None else _error(result) for result in results]
+
+
+def are_all_enqueued(results: Sequence[EnqueueResult]) -> bool:
+    """Return whether no message was refused."""
+    return isinstance(results, EnqueuedIds) or all(result.id for result in results)
 
 
 def errors_of(results: Sequence[Result] | Sequence[EnqueueResult]) -> list[FairlaneError | None]:

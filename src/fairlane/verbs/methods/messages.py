@@ -44,6 +44,15 @@ class MessageVerbs(Verbs, Generic[M]):
         """Return new messages as they are sent."""
         return messages
 
+    def _receipts(
+        self,
+        leased: Sequence[LeasedMessage],
+        costs: Sequence[int | None] | None,
+        results: Sequence[bytes | None] | None,
+    ) -> list[Receipt]:
+        """Return the receipts of messages that are acknowledged together."""
+        return receipts_of(leased, costs, results)
+
     def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
         """Enqueue one message. Clients send messages of the same moment together."""
         answer = self.call(Enqueue(queue=queue, messages=self._prepared([message]), wait_ms=wait_ms))
@@ -171,7 +180,7 @@ class MessageVerbs(Verbs, Generic[M]):
         Raises:
             QueueNotFound, InvalidArgument: no message was acknowledged.
         """
-        answer = self.call(Ack(queue=queue, receipts=receipts_of(leased, costs, results)))
+        answer = self.call(Ack(queue=queue, receipts=self._receipts(leased, costs, results)))
         return errors_of(answer.results)
 
     def nack(
