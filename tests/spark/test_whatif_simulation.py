@@ -62,6 +62,23 @@ def test_a_throttle_holds_messages_up(tmp_path: Path) -> None:
     assert after["acme"].throttled_ms == 500 + 1_000 + 1_500 + 2_000
 
 
+def test_a_pattern_of_throttles_holds_each_tenant_up_by_itself(tmp_path: Path) -> None:
+    """Tried on two tenants, a pattern with one token a second limits each; a name of its own goes before it."""
+    arrivals = [
+        replace(_arrival(0, tenant, 10), throttles=(f"tenant-{tenant}",))
+        for tenant in ("acme", "bakery", "vip")
+        for _ in range(3)
+    ]
+    recording = record(journal_files(_journal(tmp_path, arrivals, consumers=9)), ("work",))
+    config: dict[str, str | None] = {
+        "throttle:tenant-*:rate": "1",
+        "throttle:tenant-*:burst": "1",
+        "throttle:tenant-vip:rate": "2",
+    }
+    after = measured(recording, Scenario(name="", config=config))
+    assert [after[key].wait_max_ms for key in ("acme", "bakery", "vip")] == [2_000, 2_000, 1_000]
+
+
 def test_a_cap_holds_a_key_up(tmp_path: Path) -> None:
     """With a cap of 1, messages of one key leave one after the other though three consumers are there."""
     arrivals = [_arrival(0, "acme") for _ in range(3)]

@@ -369,14 +369,10 @@ class Schedule:
         self.revived[queue] = None
 
     def held_up(self) -> dict[str, int]:
-        """Return for each throttle that holds something back how many messages wait in those queues.
-
-        Throttles that have their rate from a pattern are summed under the pattern.
-        """
+        """Return for each throttle, or pattern of them, that holds something back how many wait in those queues."""
         found: dict[str, int] = {}
         for schedule in self._queues:
-            names = {self.throttles.setting_of(name): None for name in schedule.kernel.throttles_in_force()}
-            for name in names:
+            for name in dict.fromkeys(map(self.throttles.setting_of, schedule.kernel.throttles_in_force())):
                 found[name] = found.get(name, 0) + len(schedule.kernel)
         return found
 

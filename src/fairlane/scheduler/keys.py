@@ -322,18 +322,21 @@ class Keys:
         if node is None or node.in_use < count:
             return False
         if _is_undisturbed(node):  # the count changes no readiness, so no node needs a refresh
-            while (parent := node.parent) is not None:
-                node.in_use -= count
-                if node.ring is not None and not node.in_use:
-                    self._prune(node)
-                node = parent
-            if not leaf.waiting and not leaf.is_forgettable:
-                self.note_idle(leaf)
+            self._release_quietly(leaf, node, count)
             return True
         while (parent := node.parent) is not None:
             self._release_node(node, count)
             node = parent
         return True
+
+    def _release_quietly(self, leaf: KeyNode, node: KeyNode, count: int) -> None:
+        while (parent := node.parent) is not None:
+            node.in_use -= count
+            if node.ring is not None and not node.in_use:
+                self._prune(node)
+            node = parent
+        if not leaf.waiting and not leaf.is_forgettable:
+            self.note_idle(leaf)
 
     def _release_path(self, path: tuple[str, ...], count: int) -> bool:
         if not any(node.in_use >= count for node in self.find(path)):

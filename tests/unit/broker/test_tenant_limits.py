@@ -142,6 +142,20 @@ def test_a_pattern_of_throttles_limits_each_name_by_itself() -> None:
     assert broker.throttles() == []
 
 
+def test_a_message_behind_a_pattern_of_throttles_is_explained() -> None:
+    """The explanation names the throttle that the message has, when its token comes, and follows the pattern live."""
+    broker = broker_with()
+    broker.set_config_many({"throttle:tenant-*:burst": "1", "throttle:tenant-*:rate": "0.1"})
+    broker.enqueue_many("q", [message(throttles=("tenant-a",))] * 2)
+    assert len(broker.lease("q", 2)) == 1
+    (waiting,) = [view for view in broker.peek("q", 5) if view.status == "waiting"]
+    now_ms = broker.clock.now_ms()
+    found = broker.explain("q", waiting.id)
+    assert (found.reason, found.throttle, found.until_ms) == ("throttled", "tenant-a", now_ms + 10_000)
+    broker.set_config("throttle:tenant-*:rate", "1")
+    assert broker.explain("q", waiting.id).until_ms == now_ms + 1_000
+
+
 def test_throttles_are_listed_by_pattern() -> None:
     """The list has a row for a pattern with the number of its buckets, and the queue shows the buckets."""
     broker = broker_with()
