@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,8 @@ from fairlane.spark.whatif.scenario import ORIGINAL, Scenario
 from fairlane.spark.whatif.sweeps import sweep
 from fairlane.spark.whatif.targets import target_of
 
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
+loopback = {"spark.connect.grpc.binding.address": "127.0.0.1"}
+spark = SparkSession.builder.remote("local[2]").config(map=loopback).getOrCreate()
 journal = Journal(sys.argv[1])
 scenarios = sweep(Scenario(name=ORIGINAL), ["weight:acme=2,5", "consumers=3,5"], journal.queues, journal.policies)
 done = []
@@ -36,8 +38,9 @@ print("same")
 @pytest.mark.long
 def test_scenarios_run_without_a_spark_context(tmp_path: Path) -> None:
     """A remote session has no context, and gives the same numbers as this process, with progress."""
-    pytest.importorskip("grpc_status", reason="Spark Connect is not installed")
     make_journal(tmp_path, Traffic(messages=600, span_ms=10_000, tenants=4, consumers=3, load=0.9))
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    # SPARK_TESTING is how Spark itself says that the server of this session has any free port.
+    environ = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_TESTING": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
     assert done.stdout.strip().endswith("same"), done.stderr[-2_000:]

@@ -143,20 +143,20 @@ def _plot(found: Comparison, queue: str, measure: str, words: str) -> str:
             text=[timespan(value) for value in values],
             marker_color=_COLOURS[at],
         )
-    labels = "outside" if len(keys) * len(figure.data) <= _LABELS_MAX else "none"
-    figure.update_traces(hovertemplate="%{x}: %{text}<extra>%{fullData.name}</extra>", textposition=labels)
-    shown = len(keys) - 1
-    more = (
-        f", the {shown} largest keys of {known:,}" if (known := len(found.of(ORIGINAL_AT, queue)) - 1) > shown else ""
-    )
-    figure.update_layout(
-        title=f"{words}{more}", barmode="group", template="plotly_white", legend_orientation="h", legend_y=-0.3
-    )
+    numbers = "outside" if len(keys) * len(figure.data) <= _LABELS_MAX else "none"
+    figure.update_traces(hovertemplate="%{x}: %{text}<extra>%{fullData.name}</extra>", textposition=numbers)
+    title = _title(found, queue, words)
+    figure.update_layout(title=title, barmode="group", template="plotly_white", legend_orientation="h", legend_y=-0.3)
     figure.update_xaxes(type="category", tickangle=-30, automargin=True)
     # Where nothing waits at all, the axis would go below zero, and have no numbers that mean anything.
     top = highest / _SECOND_MS * 1.15 or 1.0
     figure.update_yaxes(title="seconds", range=[0, top], tickformat="~s" if top >= 1 else ".3~f")
     return str(to_html(figure, full_html=False, include_plotlyjs=False, default_height="28rem"))
+
+
+def _title(found: Comparison, queue: str, words: str) -> str:
+    count = len(found.of(ORIGINAL_AT, queue)) - 1
+    return words if count <= _KEYS_IN_PLOTS else f"{words}, the {_KEYS_IN_PLOTS} largest keys of {count:,}"
 
 
 def timespan(span_ms: int) -> str:
