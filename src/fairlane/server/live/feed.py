@@ -141,7 +141,7 @@ async def snapshots(
 
 def _is_listed(view: QueueView, query: _Query) -> bool:
     """Return whether a viewer wants a queue. An empty dead-letter queue is not worth a row, unless it is watched."""
-    has_messages = view.waiting or view.leased or view.dead
+    has_messages = view.waiting + view.leased + view.dead > 0
     is_worth_it = has_messages or not is_dlq(view.name) or view.name == query.queue
     return is_worth_it and query.queues_match in view.name.lower()
 
