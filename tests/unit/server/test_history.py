@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlane.model.histogram import SECONDS
 from fairlane.model.message import NewMessage
-from fairlane.server.live.history import KEYS_MAX, SPANS, History, Resolution, Ring, Slot
+from fairlane.server.live.history import KEYS_MAX, SPANS, HistoryRings, Resolution, Slot, SlotRing
 from fairlane.testing.clock import FakeClock
 from fairlane.verbs.keys import Grant
 
@@ -52,7 +52,7 @@ def test_a_ring_equals_a_model_that_keeps_all_samples(
     steps: list[tuple[int, int, int, tuple[tuple[str, int], ...]]],
 ) -> None:
     """Whatever the pauses between samples are, and if the clock is set back, slots are sums of their samples."""
-    ring, samples, at_ms = Ring(SMALL), [], 1_000
+    ring, samples, at_ms = SlotRing(SMALL), [], 1_000
     for gap, count, waiting, costs in steps:
         at_ms += gap
         sample = Slot(at_ms=at_ms, covered_ms=max(0, gap), enqueued=count, waiting=waiting, keys=costs)
@@ -67,7 +67,7 @@ def test_a_ring_equals_a_model_that_keeps_all_samples(
 
 def test_a_slot_names_the_keys_that_were_served_most() -> None:
     """However many keys come and go, a slot names a bounded number of them, the largest first."""
-    ring = Ring(SMALL)
+    ring = SlotRing(SMALL)
     for at in range(3):
         costs = tuple((f"key-{number}", number + 1) for number in range(100))
         ring.note(Slot(at_ms=1 + at * 100, keys=costs))
@@ -77,7 +77,7 @@ def test_a_slot_names_the_keys_that_were_served_most() -> None:
 
 def test_memory_is_bounded() -> None:
     """After a week with more queues than allowed, each queue has one hour and one day, and no more."""
-    history = History(queues_max=2)
+    history = HistoryRings(queues_max=2)
     step_ms, day_ms = 60_000, 86_400_000
     for at_ms in range(step_ms, 2 * day_ms, step_ms):
         history.note({name: Slot(at_ms=at_ms) for name in "abc"}, Slot(at_ms=at_ms))

@@ -109,7 +109,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Slot).decode
 
 
-class Ring:
+class SlotRing:
     """The latest slots of one queue at one resolution."""
 
     __slots__ = ("_closed", "_open", "_step_ms")
@@ -137,13 +137,13 @@ class Ring:
         return [slot for slot in (*closed, *latest) if slot.at_ms >= since_ms]
 
 
-class History:
+class HistoryRings:
     """The rings of all queues, and of all of them together."""
 
     def __init__(self, *, queues_max: int = QUEUES_MAX) -> None:
         self._queues_max = queues_max
         self._total = _new_rings()
-        self._by_queue: dict[str, dict[str, Ring]] = {}
+        self._by_queue: dict[str, dict[str, SlotRing]] = {}
 
     @property
     def queues(self) -> frozenset[str]:
@@ -169,5 +169,5 @@ class History:
         return [] if ring is None else ring.slots(since_ms=now_ms - SPANS[span].span_ms)
 
 
-def _new_rings() -> dict[str, Ring]:
-    return {name: Ring(resolution) for name, resolution in SPANS.items()}
+def _new_rings() -> dict[str, SlotRing]:
+    return {name: SlotRing(resolution) for name, resolution in SPANS.items()}

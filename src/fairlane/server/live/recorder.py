@@ -17,7 +17,7 @@ import msgspec
 from fairlane.gateway.protocol import Observed
 from fairlane.model.message import Key
 from fairlane.model.views import QueueView
-from fairlane.server.live.history import COUNTS, KEYS_MAX, QUEUES_MAX, SAMPLE_MS, History, Slot, largest, merged
+from fairlane.server.live.history import COUNTS, KEYS_MAX, QUEUES_MAX, SAMPLE_MS, HistoryRings, Slot, largest, merged
 from fairlane.server.metrics.fold import MetricsFold, QueueCounts
 
 _NONE: Final = QueueCounts()
@@ -35,8 +35,8 @@ class HistoryRecorder:
         self._before: dict[str, Slot] = {}
         self._sampled_ms = broker.now_ms()
         self.since_ms = self._sampled_ms
-        """When the history began: it is in memory, and begins anew with the server."""
-        self.history = History(queues_max=queues_max)
+        """When the history began: it is in memory, and starts with the server."""
+        self.history = HistoryRings(queues_max=queues_max)
 
     async def run(self) -> None:
         """Take samples until cancelled, each at a full multiple of ten seconds."""
