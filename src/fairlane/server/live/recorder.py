@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from heapq import nlargest
-from itertools import zip_longest
 from typing import Final
 
 import msgspec
@@ -58,7 +57,7 @@ class HistoryRecorder:
             is_new = not self._before or view.created_ms > now_ms - covered_ms
             before = self._before.get(view.name, _NOTHING if is_new else counts)
             counted[view.name] = counts
-            fresh = _since(counts, before, self._fold.take_recent(view.name))
+            fresh = _since(counts, before, *self._fold.take_recent(view.name))
             samples[view.name] = msgspec.structs.replace(fresh, at_ms=now_ms, covered_ms=covered_ms)
         self._before = counted
         self.history.note(samples, _total(samples.values(), views, now_ms, covered_ms))
@@ -84,18 +83,17 @@ def _counted(counts: QueueCounts, view: QueueView) -> Slot:
         refused=counts.refused.total(),
         waiting=view.waiting,
         in_flight=view.leased,
-        waits=tuple(counts.waits.counts),
     )
 
 
-def _since(counts: Slot, before: Slot, recent: dict[Key, int]) -> Slot:
+def _since(counts: Slot, before: Slot, recent: dict[Key, int], waits: dict[int, int]) -> Slot:
     """Return what was counted since an earlier sample. Counts that are lower than before belong to a new queue."""
     fresh = {name: max(0, getattr(counts, name) - getattr(before, name)) for name in COUNTS}
     fresh["served"] = sum(recent.values())
     return msgspec.structs.replace(
         counts,
         **fresh,
-        waits=tuple(max(0, now - then) for now, then in zip_longest(counts.waits, before.waits, fillvalue=0)),
+        waits=tuple(sorted(waits.items())),
         keys=largest(recent, KEYS_MAX * 4),
     )
 
