@@ -1,7 +1,7 @@
 """Write the screenshots of the dashboard in docs/images, from a real server under load and a real browser.
 
-Usage: python tools/make_screenshots.py [FOLDER]. It needs playwright, Chromium and Spark, and takes a minute or two:
-the example pipeline.py creates tables and a report first.
+Usage: python tools/make_screenshots.py [FOLDER]. It needs playwright, Chromium and Spark, and takes three minutes: the
+example pipeline.py creates tables and a report first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 
 from busy_server import load, server  # noqa: E402 - needs the path above
 
-WARMING_S = 14
+WARMING_S = 90
 SIZES = {"": (1280, 800), "_phone": (390, 844)}
 
 
@@ -68,9 +68,16 @@ async def _shoot_all(browser: Browser, address: str, folder: Path) -> None:
     await page.click("#dry-run")
     await page.wait_for_selector("text=fairness_key")
     await _shoot(page, folder / "dashboard_hooks.png")
+    await page.goto(f"{address}/#/policy/mail")
+    await page.wait_for_selector("text=Visibility timeout")
+    await _shoot(page, folder / "dashboard_policy.png", height=1250)
     await page.goto(f"{address}/#/pipeline")
+    await page.click("nav.tabs a:text-is('Shares')")
     await page.wait_for_selector("#report .main-svg .trace")
-    await _shoot(page, folder / "dashboard_pipeline.png", height=1500)
+    await _shoot(page, folder / "dashboard_pipeline.png")
+    await page.goto(f"{address}/docs#enqueue")
+    await page.wait_for_selector("details#enqueue[open] tbody")
+    await _shoot(page, folder / "api_docs.png")
 
 
 async def _opened(browser: Browser, address: str, size: str, *, is_dark: bool) -> Page:

@@ -65,7 +65,7 @@ def test_long_errors_are_folded(server: Served, viewer: Viewer) -> None:
     nack = {"queue": "crashing", "receipts": receipts, "intent": "dead", "error": TRACEBACK}
     server.post("queue/nack", nack)
     page = viewer.open(server, "dead/crashing")
-    viewer.sees("1 to 50 of 300 dead letters")
+    viewer.sees("1 to 25 of 300 dead letters")
     assert page.evaluate("document.documentElement.scrollHeight") < 4_000
     error = page.locator("details.folded").first
     error.locator("summary").click()

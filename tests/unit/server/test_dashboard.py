@@ -65,3 +65,19 @@ def test_the_plotly_script_comes_from_the_installed_package() -> None:
             assert (again.status_code, again.content) == (304, b"")
 
     run(main())
+
+
+def test_the_dashboard_speaks_the_words_of_the_glossary() -> None:
+    """Words that the glossary does not have, or that name other things there, do not return."""
+    coined = (
+        "what hurts",
+        "its turn comes",
+        "Its life",
+        "Why it is where it is",
+        "nobody named",
+        "dying /s",
+        'asking"',
+    )
+    for path, asset in assets().items():
+        text = asset.data.decode()
+        assert [word for word in coined if word in text] == [], path

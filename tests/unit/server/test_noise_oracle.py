@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from fairlane.model.message import Key
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.views import KeyView, QueueView
 from fairlane.report.noise import noisy
@@ -74,9 +75,9 @@ class Tenant:
         )
 
 
-def serve(tenants: list[Tenant], capacity: int, second: int, first: int) -> tuple[list[str], int]:
+def serve(tenants: list[Tenant], capacity: int, second: int, first: int) -> tuple[list[Key], int]:
     """Hand out one message of each tenant in turns, as a fair scheduler does, and return whose they were."""
-    names: list[str] = []
+    names: list[Key] = []
     idle = 0
     while len(names) < capacity and idle < len(tenants):
         tenant = tenants[first % len(tenants)]

@@ -1,7 +1,7 @@
 // Controls for operators, and the recent changes with the API keys that made them.
 
 import { call, journal, journals } from "./api.js";
-import { Pager, Table, ago, el, field, number, once, setText } from "./dom.js";
+import { Pager, Table, ago, el, field, number } from "./dom.js";
 
 const EVENTS_SEARCHED = 100000, SHOWN = 25;
 const KINDS = "queue_set,queue_removed,queue_paused,config_set";

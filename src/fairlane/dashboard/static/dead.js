@@ -6,7 +6,7 @@ import { payloadText } from "./message.js";
 import { Selection, idColumn, keyColumn } from "./messages.js";
 import { Redrive } from "./redrive.js";
 
-const PAGE = 1000, PAGES_MAX = 5, ROWS = 50, DELETED_AT_ONCE = 1000, PREVIEW_BYTES_MAX = 1000000, PREVIEW_MAX = 60;
+const PAGE = 1000, PAGES_MAX = 5, ROWS = 25, DELETED_AT_ONCE = 1000, PREVIEW_BYTES_MAX = 1000000, PREVIEW_MAX = 60;
 
 export function deadPage(app, name) {
   return name ? lettersPage(app, name) : choosingPage(app);

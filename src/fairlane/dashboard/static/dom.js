@@ -151,7 +151,7 @@ export class Pager {
     this.total = items.length;
     if (this.first >= this.total) this.first = Math.max(0, Math.ceil(this.total / this.size) - 1) * this.size;
     const until = Math.min(this.first + this.size, this.total);
-    setText(this.words, this.total ? `${number(this.first + 1)} to ${number(until)} of ${number(this.total)} ${what}` : `No ${what}`);
+    setText(this.words, this.total ? `${number(this.first + 1)} to ${number(until)} of ${number(this.total)} ${what}` : "");
     this.back.disabled = this.first === 0;
     this.on.disabled = until >= this.total;
     this.node.classList.toggle("single", this.total <= this.size);

@@ -114,11 +114,7 @@ async def snapshots(
     consumers = StreamSampler(query.queue or "", server.gateway.served)
     while True:
         now_ms, keys, streams = server.observed.now_ms(), None, None
-        views = [
-            view
-            for view in await server.observed.queues()
-            if _is_listed(view, query) and caller.may("observe", view.name)
-        ]
+        views = await _listed(server, caller, query)
         if sampler is not None:
             try:
                 version, keys = await sampler.snapshot(query.keys, seen=version)
@@ -139,11 +135,15 @@ async def snapshots(
         await asyncio.sleep(INTERVAL_S)
 
 
-def _is_listed(view: QueueView, query: _Query) -> bool:
-    """Return whether a viewer wants a queue. An empty dead-letter queue is not worth a row, unless it is watched."""
-    has_messages = view.waiting or view.leased or view.dead
-    is_worth_it = has_messages or not is_dlq(view.name) or view.name == query.queue
-    return is_worth_it and query.queues_match in view.name.lower()
+async def _listed(server: ServerContext, caller: Caller, query: _Query) -> list[QueueView]:
+    """Return the queues that a viewer wants and may see."""
+    views = [view for view in await server.observed.queues() if query.queues_match in view.name.lower()]
+    return [view for view in views if _is_worth_it(view, query) and caller.may("observe", view.name)]
+
+
+def _is_worth_it(view: QueueView, query: _Query) -> bool:
+    """Return whether a queue is worth a row: an empty dead-letter queue is only if it is watched."""
+    return not is_dlq(view.name) or view.waiting + view.leased + view.dead > 0 or view.name == query.queue
 
 
 def _renamed(server: ServerContext, queues: list[QueueSnapshot]) -> list[QueueSnapshot]:

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from heapq import nlargest
-from itertools import zip_longest
 from typing import Final, NamedTuple
 
 import msgspec
 
-from fairlane.model.histogram import SECONDS
+from fairlane.model.histogram import greatest_in
 from fairlane.model.message import Key
+from fairlane.server.metrics.fold import WAIT_BITS
 
 QUEUES_MAX: Final = 200
 """Queues with a history of their own; the total over all queues is kept beside them."""
@@ -52,7 +52,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         covered_ms: how much of the time was sampled; rates are counts over this time.
         waiting: the most messages that waited at a sample.
         in_flight: the most messages in flight at a sample.
-        waits: how many deliveries waited up to each bound of ``SECONDS``.
+        waits: how many deliveries waited, by ascending bucket of milliseconds.
         served: the cost of all deliveries.
         keys: the cost of the keys that were served most.
     """
@@ -67,17 +67,17 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     refused: int = 0
     waiting: int = 0
     in_flight: int = 0
-    waits: tuple[int, ...] = ()
+    waits: tuple[tuple[int, int], ...] = ()
     served: int = 0
     keys: tuple[tuple[Key, int], ...] = ()
 
     def wait_ms(self, part: float) -> int | None:
-        """Return the wait that a part of the deliveries did not exceed, by interpolation; None without deliveries."""
-        wanted, passed, below = part * sum(self.waits), 0, 0.0
-        for count, bound in zip(self.waits, (*SECONDS, SECONDS[-1]), strict=False):
-            if count and passed + count >= wanted:
-                return round(1_000 * (below + (bound - below) * (wanted - passed) / count))
-            passed, below = passed + count, bound
+        """Return the wait that a part of the deliveries did not exceed, to one part in eight; None without any."""
+        wanted, passed = part * sum(count for _, count in self.waits), 0
+        for bucket, count in self.waits:
+            passed += count
+            if passed >= wanted:
+                return greatest_in(bucket, WAIT_BITS)
         return None
 
 
@@ -90,12 +90,15 @@ def merged(slots: Sequence[Slot], *, at_ms: int, keys_max: int = _KEYS_OPEN_MAX)
     costs: dict[Key, int] = {}
     for key, cost in (pair for slot in slots for pair in slot.keys):
         costs[key] = costs.get(key, 0) + cost
+    waits: dict[int, int] = {}
+    for bucket, count in (pair for slot in slots for pair in slot.waits):
+        waits[bucket] = waits.get(bucket, 0) + count
     return Slot(
         at_ms=at_ms,
         covered_ms=sum(slot.covered_ms for slot in slots),
         **{name: sum(getattr(slot, name) for slot in slots) for name in COUNTS},
         **{name: max(getattr(slot, name) for slot in slots) for name in LEVELS},
-        waits=tuple(map(sum, zip_longest(*(slot.waits for slot in slots), fillvalue=0))),
+        waits=tuple(sorted(waits.items())),
         keys=largest(costs, keys_max),
     )
 
@@ -109,7 +112,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Slot).decode
 
 
-class Ring:
+class SlotRing:
     """The latest slots of one queue at one resolution."""
 
     __slots__ = ("_closed", "_open", "_step_ms")
@@ -137,13 +140,13 @@ class Ring:
         return [slot for slot in (*closed, *latest) if slot.at_ms >= since_ms]
 
 
-class History:
+class HistoryRings:
     """The rings of all queues, and of all of them together."""
 
     def __init__(self, *, queues_max: int = QUEUES_MAX) -> None:
         self._queues_max = queues_max
         self._total = _new_rings()
-        self._by_queue: dict[str, dict[str, Ring]] = {}
+        self._by_queue: dict[str, dict[str, SlotRing]] = {}
 
     @property
     def queues(self) -> frozenset[str]:
@@ -169,5 +172,5 @@ class History:
         return [] if ring is None else ring.slots(since_ms=now_ms - SPANS[span].span_ms)
 
 
-def _new_rings() -> dict[str, Ring]:
-    return {name: Ring(resolution) for name, resolution in SPANS.items()}
+def _new_rings() -> dict[str, SlotRing]:
+    return {name: SlotRing(resolution) for name, resolution in SPANS.items()}

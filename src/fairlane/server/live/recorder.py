@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from heapq import nlargest
-from itertools import zip_longest
 from typing import Final
 
 import msgspec
@@ -17,7 +16,7 @@ import msgspec
 from fairlane.gateway.protocol import Observed
 from fairlane.model.message import Key
 from fairlane.model.views import QueueView
-from fairlane.server.live.history import COUNTS, KEYS_MAX, QUEUES_MAX, SAMPLE_MS, History, Slot, largest, merged
+from fairlane.server.live.history import COUNTS, KEYS_MAX, QUEUES_MAX, SAMPLE_MS, HistoryRings, Slot, largest, merged
 from fairlane.server.metrics.fold import MetricsFold, QueueCounts
 
 _NONE: Final = QueueCounts()
@@ -35,8 +34,8 @@ class HistoryRecorder:
         self._before: dict[str, Slot] = {}
         self._sampled_ms = broker.now_ms()
         self.since_ms = self._sampled_ms
-        """When the history began: it is in memory, and begins anew with the server."""
-        self.history = History(queues_max=queues_max)
+        """When the history began: it is in memory, and starts with the server."""
+        self.history = HistoryRings(queues_max=queues_max)
 
     async def run(self) -> None:
         """Take samples until cancelled, each at a full multiple of ten seconds."""
@@ -58,7 +57,7 @@ class HistoryRecorder:
             is_new = not self._before or view.created_ms > now_ms - covered_ms
             before = self._before.get(view.name, _NOTHING if is_new else counts)
             counted[view.name] = counts
-            fresh = _since(counts, before, self._fold.take_recent(view.name))
+            fresh = _since(counts, before, *self._fold.take_recent(view.name))
             samples[view.name] = msgspec.structs.replace(fresh, at_ms=now_ms, covered_ms=covered_ms)
         self._before = counted
         self.history.note(samples, _total(samples.values(), views, now_ms, covered_ms))
@@ -84,18 +83,17 @@ def _counted(counts: QueueCounts, view: QueueView) -> Slot:
         refused=counts.refused.total(),
         waiting=view.waiting,
         in_flight=view.leased,
-        waits=tuple(counts.waits.counts),
     )
 
 
-def _since(counts: Slot, before: Slot, recent: dict[Key, int]) -> Slot:
+def _since(counts: Slot, before: Slot, recent: dict[Key, int], waits: dict[int, int]) -> Slot:
     """Return what was counted since an earlier sample. Counts that are lower than before belong to a new queue."""
     fresh = {name: max(0, getattr(counts, name) - getattr(before, name)) for name in COUNTS}
     fresh["served"] = sum(recent.values())
     return msgspec.structs.replace(
         counts,
         **fresh,
-        waits=tuple(max(0, now - then) for now, then in zip_longest(counts.waits, before.waits, fillvalue=0)),
+        waits=tuple(sorted(waits.items())),
         keys=largest(recent, KEYS_MAX * 4),
     )
 

@@ -31,7 +31,7 @@ from fairlane.journal.records import (
     ScheduleFired,
     ScheduleMissed,
 )
-from fairlane.model.histogram import Histogram
+from fairlane.model.histogram import Histogram, bucket_of
 from fairlane.model.message import Key
 from fairlane.server.metrics.families import OTHERS
 
@@ -40,6 +40,8 @@ ALL_KEYS_MAX: Final = 100_000
 """The limits on keys that are counted apart between two scrapes: of one queue, and of all queues together."""
 RECENT_MAX: Final = 256
 """Keys of one queue that the history counts apart between two samples. A key with many messages is among the first."""
+WAIT_BITS: Final = 3
+"""The precision of waits in the history: one part in eight."""
 LOOKUPS_MAX: Final = 20_000
 """Messages that are looked up one by one between two scrapes."""
 _SAMPLED_EVERY: Final = 32
@@ -60,6 +62,7 @@ class QueueCounts:
         served_others: the same for all keys beyond the limit, in one number.
         failed: attempts that failed.
         recent: cost of leased messages by key since the last sample of the history, of the first keys only.
+        recent_waits: how many of these messages waited, by bucket of milliseconds.
         turn_ms: total wait for a turn; the other ``_ms`` fields are the totals for other reasons.
     """
 
@@ -80,6 +83,7 @@ class QueueCounts:
     served_others: int = 0
     failed: int = 0
     recent: dict[Key, int] = field(default_factory=dict)
+    recent_waits: dict[int, int] = field(default_factory=dict)
 
 
 class MetricsFold:
@@ -133,12 +137,13 @@ class MetricsFold:
             counts.served, counts.served_others = {}, 0
         return taken
 
-    def take_recent(self, queue: str) -> dict[Key, int]:
-        """Return the cost leased by key since the last call for a queue, for the history."""
+    def take_recent(self, queue: str) -> tuple[dict[Key, int], dict[int, int]]:
+        """Return the cost leased by key, and the waits by bucket, since the last call for a queue; for the history."""
         counts = self.queues.get(queue)
         if counts is None:
-            return {}
-        taken, counts.recent = counts.recent, {}
+            return {}, {}
+        taken = counts.recent, counts.recent_waits
+        counts.recent, counts.recent_waits = {}, {}
         return taken
 
     def _enqueued(self, record: Enqueued | Published) -> None:
@@ -176,6 +181,8 @@ class MetricsFold:
         if key in recent or (len(recent) < RECENT_MAX and self._keys_max):
             recent[key] = recent.get(key, 0) + cost * weight
         wait_ms = max(0, now_ms - ready_ms)
+        bucket = bucket_of(wait_ms, WAIT_BITS)
+        counts.recent_waits[bucket] = counts.recent_waits.get(bucket, 0) + weight
         counts.waits.note(wait_ms / 1000, weight)
         counts.delayed_ms += weight * delayed_ms
         if record.picking is None:

@@ -32,8 +32,7 @@ class HistorySlot(msgspec.Struct, frozen=True, kw_only=True):
         covered_ms: how much of the time was observed; rates are counts over this time.
         waiting: the most messages that waited.
         in_flight: the most messages in flight.
-        wait_p50_ms: the median wait of the deliveries, interpolated between the bounds of the histogram in
-            ``/metrics``; null if there were none.
+        wait_p50_ms: the median wait of the deliveries, at most one eighth too high; null if there were none.
         wait_p99_ms: the 99th percentile of the same waits.
         served: the cost of all deliveries.
         keys: the keys that were served most; none for all queues together.
