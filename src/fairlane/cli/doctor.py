@@ -140,7 +140,7 @@ def metric_findings(values: Mapping[str, float]) -> Iterator[Finding]:
 
 
 def queue_findings(queues: list[QueueView]) -> Iterator[Finding]:
-    """Yield the queues that are nearly full, or have messages and nobody who takes them because they are paused."""
+    """Yield the queues that are nearly full, or have messages and are paused."""
     for view in queues:
         most = view.policy.waiting_max
         if most is not None and view.waiting >= _NEARLY_FULL * most:
