@@ -15,7 +15,7 @@ PYTEST := $(BIN)/pytest -m "not long" --numprocesses 3 --dist loadfile --no-load
 
 help:
 	@echo "make demo           show a noisy neighbour in the browser, a crash and a Spark report in the terminal"
-	@echo "make demo-cluster   kill one of three nodes over one PostgreSQL while work goes on"
+	@echo "make demo-cluster   restart three nodes over one PostgreSQL while work goes on, then kill one"
 	@echo "make dashboard      show a noisy neighbour in the browser only"
 	@echo "make test           run the whole gate: lint, types, imports, docs, wheel, tests"
 	@echo "make coverage       print how much of each package the in-process tests execute"

@@ -81,7 +81,7 @@ def install(python: Path, folder: Path, *installations: tuple[str, ...]) -> Path
     if not inside.exists():
         run(python, "-m", "venv", folder)
     for arguments in installations:
-        run(inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
+        run(inside, "-m", "pip", "install", "-qq", "--disable-pip-version-check", *arguments)
     return inside
 
 

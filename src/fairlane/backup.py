@@ -55,7 +55,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
 
 
-class Source(Protocol):
+class ReadableBroker(Protocol):
     """What is backed up: a broker in this process, or a client of a server."""
 
     def read_store(self, after: int = 0, *, bodies: Sequence[int] = (), queue: str | None = None) -> StoreSlice:
@@ -63,7 +63,7 @@ class Source(Protocol):
 
 
 def back_up(
-    source: Source, folder: Path, *, queue: str | None = None, progress: Progress = lambda _done, _all: None
+    source: ReadableBroker, folder: Path, *, queue: str | None = None, progress: Progress = lambda _done, _all: None
 ) -> Mark:
     """Copy the store of a running broker to a new folder, and verify the copy.
 
@@ -79,12 +79,7 @@ def back_up(
         StoreCorrupt: a body is missing from the store, or the copy is not whole.
         StoreFailed: the folder can't be written, or the broker writes faster than it can be read.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidArgument(f"{folder} is not empty. Name a new folder for each backup.")
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreFailed(f"The folder of the backup can't be created: {error}.") from error
+    _make_folder(folder)
     reached = source.read_store(queue=queue)
     place = str(folder / STORE)
     target = begin_copy(place, reached.counts_from)
@@ -96,12 +91,24 @@ def back_up(
     finally:
         target.close()
     finish_copy(place, reached.counts_from)
-    mark = Mark(
-        at_ms=reached.at_ms, position=reached.next_sequence - 1, journal_id=reached.journal_id, messages=messages
-    )
+    mark = _mark(reached, messages)
     with replacing(folder / NOTE) as note:
         note.write(msgspec.json.format(msgspec.json.encode(mark)) + b"\n")
     return mark
+
+
+def _make_folder(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidArgument(f"{folder} is not empty. Name a new folder for each backup.")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreFailed(f"The folder of the backup can't be created: {error}.") from error
+
+
+def _mark(reached: StoreSlice, messages: int) -> Mark:
+    position = reached.next_sequence - 1
+    return Mark(at_ms=reached.at_ms, position=position, journal_id=reached.journal_id, messages=messages)
 
 
 def read_mark(folder: Path) -> Mark:
@@ -146,7 +153,7 @@ def _verify(target: Store, reached: StoreSlice) -> int:
 class _Copying:
     """Follows a store slice by slice; see the theory above."""
 
-    def __init__(self, source: Source, target: Store, begin: StoreSlice, queue: str | None) -> None:
+    def __init__(self, source: ReadableBroker, target: Store, begin: StoreSlice, queue: str | None) -> None:
         self._source = source
         self._target = target
         self._queue = queue

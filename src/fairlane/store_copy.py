@@ -61,8 +61,7 @@ def copy_store(source: str, target: str, progress: Progress = lambda _done, _all
     if source == target:
         raise InvalidArgument("The copy needs a place of its own; source and target are the same.")
     first = counts_from(open_store(source))
-    taken = numbered(open_store(source), first)
-    given = None
+    taken, given = numbered(open_store(source), first), None
     try:
         extent = taken.recover()
         given = begin_copy(target, first)

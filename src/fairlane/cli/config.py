@@ -14,6 +14,7 @@ from fairlane.cli.formatting import duration, instant
 from fairlane.cli.output import Table
 from fairlane.cli.parameters import Duration
 from fairlane.cli.session import Session, pass_session
+from fairlane.errors import InvalidArgument
 
 if TYPE_CHECKING:  # the other commands need no server
     from fairlane.server.settings import ServerSettings
@@ -56,7 +57,12 @@ def load_settings(path: Path | None, flags: Mapping[str, object]) -> ServerSetti
     """
     from fairlane.server.settings import load
 
-    return load(None if path is None else path.read_text(), os.environ, flags)
+    try:
+        return load(None if path is None else path.read_text(), os.environ, flags)
+    except InvalidArgument as error:
+        if path is None:
+            raise
+        raise InvalidArgument(error.cause.replace("in the file", f"in {path}")) from error
 
 
 def settings_by_name(settings: ServerSettings) -> dict[str, object]:
@@ -145,7 +151,7 @@ def list_values(session: Session, *, prefix: str) -> None:
 @SETTINGS_FILE
 @pass_session
 def check(session: Session, *, path: Path | None) -> None:
-    """Check and show the settings that a server would start with.
+    """Check and show the settings that a server would start with, with the values that take effect.
 
     Settings come from the file, the environment (FAIRLANE_PORT and so on) and the defaults. No server is started.
     """
@@ -153,7 +159,7 @@ def check(session: Session, *, path: Path | None) -> None:
 
     settings = load_settings(path, {"data": session.endpoint.data})
     check_settings(settings)
-    found = settings_by_name(settings)
+    found = settings_by_name(settings) | {"auth": settings.requires_auth}
     rows = [[name, "-" if value is None else str(value)] for name, value in found.items()]
     session.answer(found, [Table(["setting", "value"], rows)])
 

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from fairlane.cli.formatting import printable
-from fairlane.errors import Closed, Disconnected, FairlaneError, UnavailableError
+from fairlane.errors import Closed, Disconnected, FairlaneError, Unauthenticated, UnavailableError
 
 OK: Final = 0
 REFUSED: Final = 1
@@ -37,6 +37,17 @@ _EXTRAS: Final = {
     "websockets": "client",
 }
 """The smallest extra that brings each package."""
+_KEY: Final = (
+    "Pass a valid API key with --api-key or FAIRLANE_API_KEY; an operator creates one with `fairlane key create`."
+)
+_REMEDIES: Final = (
+    ("CERTIFICATE_VERIFY_FAILED", "Pass the certificate authority of the server with --tls-ca or FAIRLANE_CLIENT_CA."),
+    ("did not receive a valid HTTP response", "The server may use TLS: pass its address with https:// to --server."),
+    ("WRONG_VERSION_NUMBER", "The server does not use TLS: pass its address with http:// to --server."),
+    ("Address already in use", "Another process uses the port, perhaps Fairlane: pass another one with --port."),
+    ("Invalid server address", "Write the scheme: --server http://HOST:PORT, or https:// for a server with TLS."),
+)
+"""What helps on the command line, by a part of the cause."""
 _NO_SERVER: Final = "Start a server with `fairlane serve`, or pass the address of a running one with --server."
 
 
@@ -58,8 +69,7 @@ def facts_of(error: BaseException) -> dict[str, object]:
     """Return the code, the cause and the remedy of an error, as programs read them."""
     match error:
         case FairlaneError():
-            remedy = f"{_NO_SERVER} {error.remedy}" if isinstance(error, Disconnected) else error.remedy
-            facts: dict[str, object] = {"code": error.code, "cause": error.cause, "remedy": remedy}
+            facts: dict[str, object] = {"code": error.code, "cause": error.cause, "remedy": _remedy_of(error)}
             retry_after_ms = getattr(error, "retry_after_ms", None)
             return facts if retry_after_ms is None else facts | {"retry_after_ms": retry_after_ms}
         case click.ClickException():
@@ -72,6 +82,17 @@ def facts_of(error: BaseException) -> dict[str, object]:
         case OSError():
             return {"code": "file", "cause": f"{error}.", "remedy": "Check the path and its permissions."}
     return {"code": "internal", "cause": f"{error}", "remedy": "Report this as a bug."}
+
+
+def _remedy_of(error: FairlaneError) -> str:
+    """Return what to do about an error, in the words of the command line."""
+    if (found := next((remedy for part, remedy in _REMEDIES if part in error.cause), None)) is not None:
+        return found
+    if isinstance(error, Unauthenticated):
+        return _KEY
+    if not isinstance(error, Disconnected):
+        return error.remedy
+    return _NO_SERVER if error.cause.startswith("Cannot connect") else f"{_NO_SERVER} {error.remedy}"
 
 
 def _usage_remedy(error: click.ClickException) -> str:

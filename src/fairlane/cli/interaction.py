@@ -34,6 +34,14 @@ def confirm(question: str, *, is_sure: bool) -> None:
         raise Quit(REFUSED)
 
 
+def check_platform(command: str, platform: str = sys.platform) -> None:
+    """Raise click.UsageError where a command can't run: it needs POSIX signals and file locks."""
+    if platform == "win32":
+        raise click.UsageError(
+            f"fairlane {command} needs POSIX signals and file locks, which Windows lacks. Run it in WSL or a container."
+        )
+
+
 class _NoBar:
     def set(self, done: int, total: int | None) -> None:
         """Show nothing."""

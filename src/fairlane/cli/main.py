@@ -28,6 +28,7 @@ SECTIONS = {
         "store": ("store", "Check, repair or copy a store that no server has open."),
         "backup": ("backups", "Back up the store of a running server."),
         "restore": ("backups", "Restore a backup to a new data folder, or to a store at a URL."),
+        "doctor": ("doctor", "Check a server or a data folder, and say what is wrong."),
         "cluster": ("cluster", "Show the nodes of a cluster, move and split queues, and drain nodes."),
     },
     "Worker": {

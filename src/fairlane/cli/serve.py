@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from fairlane.cli.config import SETTINGS_FILE, load_settings
+from fairlane.cli.interaction import check_platform
 from fairlane.cli.parameters import DURATION, PAIR
 from fairlane.cli.session import Session, pass_session
 
@@ -63,6 +64,7 @@ def serve_command(session: Session, /, path: Path | None, **options: Any) -> Non
     Without options it listens on this machine only, stores its data in your state folder, and prints both locations.
     An interrupt or SIGTERM shuts it down gracefully.
     """
+    check_platform("serve")
     from fairlane.server.run import serve
 
     flags = {name.replace("-", "_"): value for name, value in options.pop("pairs")}

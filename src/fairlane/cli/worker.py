@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fairlane.cli.errors import Quit, exit_code_of, report
+from fairlane.cli.interaction import check_platform
 from fairlane.cli.parameters import DURATION
 from fairlane.cli.session import Endpoint, Session, pass_session
 from fairlane.errors import Forbidden, Unauthenticated
@@ -51,6 +52,7 @@ def worker_command(
     """
     from fairlane.logs import set_up_logs
 
+    check_platform("worker")
     set_up_logs(log_format, log_level, shows_process=True)
     worker = _load(app)
     if grace is not None:

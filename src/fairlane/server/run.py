@@ -188,6 +188,8 @@ def _store_of(settings: ServerSettings) -> Path | str | None:
     if settings.data == MEMORY:
         return None
     path = Path(settings.data).expanduser() / STORE
+    if path.parent.exists() and not path.parent.is_dir():
+        raise InvalidArgument(f"data must be a folder, and {path.parent} is a file.")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -248,8 +249,10 @@ def _built(values: Mapping[str, object], environ: Mapping[str, str]) -> ServerSe
     return ServerSettings(**own, broker=broker, limits=limits)
 
 
-def default_data(environ: Mapping[str, str]) -> str:
-    """Return the data directory that is used by default."""
+def default_data(environ: Mapping[str, str], platform: str = sys.platform) -> str:
+    """Return the data directory that is used by default, where the platform keeps the data of programs."""
+    if platform == "darwin" and "XDG_STATE_HOME" not in environ:
+        return str(Path(environ.get("HOME", "~")).expanduser() / "Library" / "Application Support" / "fairlane")
     state = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".local" / "state")
     return str(Path(state) / "fairlane")
 

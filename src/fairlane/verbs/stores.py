@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import field
 
 from fairlane.model.bounds import Batch
@@ -73,3 +75,8 @@ class ReadStore(Request[StoreSlice], frozen=True, kw_only=True):
     after: int = 0
     bodies: Batch[BodyNumber] = field(default_factory=list)
     queue: str | None = None
+
+
+def read_request(after: int, bodies: Sequence[int], queue: str | None) -> ReadStore:
+    """Return a request with the numbers of bodies."""
+    return ReadStore(after=after, bodies=[BodyNumber(number=number) for number in bodies], queue=queue)

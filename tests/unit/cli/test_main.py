@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from fairlane import __version__
 from fairlane.cli.formatting import duration
+from fairlane.cli.interaction import check_platform
 from fairlane.cli.main import SECTIONS, cli, with_output_first
 from fairlane.cli.session import DEFAULT_SERVER, Connect, Endpoint
 from fairlane.errors import (
@@ -22,11 +23,13 @@ from fairlane.errors import (
     FairlaneError,
     Forbidden,
     InternalError,
+    InvalidArgument,
     QueueFull,
     StoreLocked,
     Unauthenticated,
 )
 from fairlane.model.durations import milliseconds
+from fairlane.server.settings import default_data
 from tests.unit.cli.shell import Shell
 
 NAMES = [name for section in SECTIONS.values() for name in section]
@@ -64,6 +67,8 @@ def test_errors_have_exit_codes(error: BaseException, code: int) -> None:
     assert "Traceback" not in result.stderr
     if isinstance(error, Disconnected):
         assert "fairlane serve" in result.stderr
+    elif isinstance(error, Unauthenticated):
+        assert "--api-key or FAIRLANE_API_KEY" in result.stderr
     elif isinstance(error, FairlaneError):
         assert result.stderr == f"error[{error.code}]: {error.cause}\nremedy: {error.remedy}\n"
     elif code != 130:
@@ -297,3 +302,51 @@ def test_what_is_no_output_format_stays_where_it_is() -> None:
     """Arguments after two dashes, and other values, are left to the command."""
     assert with_output_first(["enqueue", "jobs", "--", "-o", "json"]) == ["enqueue", "jobs", "--", "-o", "json"]
     assert with_output_first(["enqueue", "jobs", "-o", "xml"]) == ["enqueue", "jobs", "-o", "xml"]
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (Disconnected("Cannot connect to wss://a: [SSL: CERTIFICATE_VERIFY_FAILED] self-signed."), "--tls-ca"),
+        (Disconnected("Cannot connect to ws://a: did not receive a valid HTTP response."), "with https://"),
+        (Disconnected("Cannot connect to wss://a: [SSL: WRONG_VERSION_NUMBER] wrong version."), "with http://"),
+        (InvalidArgument("Cannot listen on 127.0.0.1:7420: [Errno 98] Address already in use."), "with --port"),
+        (InvalidArgument("Invalid server address 'localhost:7420'; expected a URL."), "Write the scheme"),
+    ],
+)
+def test_remedies_name_what_helps(error: FairlaneError, remedy: str) -> None:
+    """Errors of connections and ports name the option that helps, and nothing that does not."""
+    result = CliRunner().invoke(cli, ["queue", "list"], obj=refusing(error))
+    said = result.stderr.partition("remedy: ")[2]
+    assert remedy in said
+    assert "dedup" not in said
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_windows_is_told_why(command: str) -> None:
+    """Where there are no POSIX signals, the commands that need them say so in one line."""
+    with pytest.raises(click.UsageError, match="Run it in WSL or a container"):
+        check_platform(command, "win32")
+    check_platform(command, "linux")
+
+
+def test_the_file_of_a_wrong_setting_is_named(shell: Shell, tmp_path: Path) -> None:
+    """An error in a settings file names the file."""
+    file = tmp_path / "settings.toml"
+    file.write_text('port = "x"')
+    assert f"port in {file} must be" in shell.run("config", "check", "--config", str(file)).err
+
+
+def test_the_settings_shown_are_those_that_take_effect(shell: Shell, tmp_path: Path) -> None:
+    """Authentication is shown as it will be, not as it was set."""
+    file = tmp_path / "settings.toml"
+    file.write_text('host = "127.0.0.1"')
+    assert shell.ok("config", "check", "--config", str(file), "-o", "json").json["auth"] is False
+
+
+def test_the_data_folder_follows_the_platform() -> None:
+    """macOS keeps data in the Library, unless the environment names another place."""
+    home = {"HOME": "/home/me"}
+    assert default_data(home, "linux") == "/home/me/.local/state/fairlane"
+    assert default_data(home, "darwin") == "/home/me/Library/Application Support/fairlane"
+    assert default_data(home | {"XDG_STATE_HOME": "/state"}, "darwin") == "/state/fairlane"

@@ -17,9 +17,10 @@ from fairlane.model.views import (
     RedriveView,
     ThrottleView,
 )
-from fairlane.verbs import cluster, config, dead_letters, journal, keys, queues, stores
+from fairlane.verbs import cluster, config, dead_letters, journal, keys, queues
 from fairlane.verbs.methods.base import Verbs
 from fairlane.verbs.methods.conversions import fields_of, given_fields, throttle_values
+from fairlane.verbs.stores import StoreSlice, read_request
 
 _EVERYTHING = DeadLetterFilter()
 
@@ -341,17 +342,9 @@ class AdminVerbs(Verbs):
         answer = self.call(journal.ListReaders(queue=queue))
         return answer.readers
 
-    def read_store(self, after: int = 0, *, bodies: Sequence[int] = (), queue: str | None = None) -> stores.StoreSlice:
-        """Return a part of the store as it is: pages after a sequence, or bodies by their numbers.
-
-        ``fairlane.backup`` reads a whole store with it.
-
-        Raises:
-            InvalidArgument: the store does not reach as far as ``after``.
-        """
-        return self.call(
-            stores.ReadStore(after=after, bodies=[stores.BodyNumber(number=each) for each in bodies], queue=queue)
-        )
+    def read_store(self, after: int = 0, *, bodies: Sequence[int] = (), queue: str | None = None) -> StoreSlice:
+        """Return pages of the store after a sequence, or bodies by number; ``fairlane.backup`` reads all of it."""
+        return self.call(read_request(after, bodies, queue))
 
     # -------------------------------------------------------------------------------------------------------- API keys
 

@@ -1,0 +1,60 @@
+"""Tests of the command ``doctor``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from fairlane.assembly import open_broker
+from fairlane.cli.doctor import certificate_finding, clock_finding, metric_findings, queue_findings, samples_of
+from tests.unit.cli.shell import Shell
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_folder_is_checked(shell: Shell, tmp_path: Path) -> None:
+    """A whole store is fine; a damaged one is wrong, with exit code 1."""
+    folder = tmp_path / "data"
+    with open_broker(folder / "store") as broker:
+        broker.create_queue("jobs")
+        broker.enqueue("jobs", b"x")
+    found = shell.ok("--data", str(folder), "doctor", "-o", "json").json
+    assert [(each["check"], each["state"]) for each in found][:1] == [("store", "ok")]
+    (folder / "store" / "HIGH-WATER").unlink()
+    outcome = shell.run("--data", str(folder), "doctor")
+    assert outcome.code == 1
+    assert "wrong" in outcome.out
+
+
+@pytest.mark.parametrize(("days", "state"), [(90, "ok"), (13, "warning"), (-1, "wrong")])
+def test_a_certificate_is_reported_before_it_expires(days: int, state: str) -> None:
+    """Two weeks before its end a certificate is a warning."""
+    assert certificate_finding(NOW + timedelta(days=days), NOW).state == state
+
+
+def test_clocks_that_differ_are_a_warning() -> None:
+    """A few seconds do not matter."""
+    assert [clock_finding(ahead_s).state for ahead_s in (-1, 4, 60, -60)] == ["ok", "ok", "warning", "warning"]
+
+
+def test_metrics_are_judged() -> None:
+    """A full disk is wrong; few descriptors, failed commits and bugs are warnings."""
+    text = "# HELP x\nfairlane_disk_free_bytes 10\nfairlane_disk_reserve_bytes 20\nprocess_open_fds 90\n"
+    text += 'process_max_fds 100\nfairlane_commit_failures_total 1\nfairlane_calls_total{verb="ack"} 3\n'
+    found = {each.check: each.state for each in metric_findings(samples_of(text))}
+    assert found == {"disk": "wrong", "descriptors": "warning", "commits": "warning", "internal errors": "ok"}
+
+
+def test_queues_that_are_nearly_full_or_paused_are_named(shell: Shell) -> None:
+    """Other queues are not mentioned."""
+    shell.broker.create_queue("full", {"waiting_max": 2})
+    for queue in ("full", "full", "jobs"):
+        shell.broker.enqueue(queue, b"x")
+    shell.broker.pause("jobs")
+    found = [(each.check, each.found) for each in queue_findings(shell.broker.queues())]
+    assert found == [
+        ("queue full", "2 of waiting_max 2 messages wait"),
+        ("queue jobs", "paused, with 1 message waiting"),
+    ]
