@@ -110,7 +110,7 @@ def main() -> int:
 def show(soak: Soak) -> float:
     """Print a line for each tenth of the run, and return how the memory grew in the second half."""
     table = Table("until, s", "messages/s", "resident MB")
-    size = max(1, len(soak.samples) // _PARTS)
+    size = max(1, -(-len(soak.samples) // _PARTS))
     parts = [soak.samples[at : at + size] for at in range(0, len(soak.samples), size)]
     sizes = [mean(memory for _, _, memory in part) for part in parts]
     begun_s, before = 0.0, 0
