@@ -2,13 +2,15 @@
 
 A producer can have many large enqueues in the inbox, while a consumer that leases, works and acknowledges has one
 request there at a time. If a cycle took everything that has come, in order, the consumer would get one request done in
-each long cycle, and the backlog would grow although the broker has time for both. So there are two rules:
+each long cycle, and the backlog would grow although the broker has time for both. So there are three rules:
 
 - Requests of consumers are taken before the enqueues of other callers. The requests of one connection keep their order,
   since a client may count on that; callers whose connection is not known share one order. So do all requests of
   consumers, who are served in the order in which they came: one that stays behind an enqueue keeps the next ones there.
 - While consumers ask, a cycle ends after a tenth of the messages that it may enqueue otherwise, so that the next
   request of a consumer is soon read. It ends after at least one enqueue, so producers always make progress.
+
+- While consumers take messages as fast as they can, producers keep pace with them; see ``pace``.
 
 The price is a commit for each hundred messages instead of several hundred, and only while both sides are busy.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from fairlane.broker.pace import ProducerPace
 from fairlane.broker.requests import Call, Submission
 from fairlane.verbs.messages import Enqueue
 
@@ -60,18 +63,33 @@ def arrange(inbox: deque[Submission]) -> bool:
 
 
 class InboxOrder:
-    """Arranges the inbox, and remembers whether consumers have asked while producers did."""
+    """Arranges the inbox, and remembers whether consumers have asked while producers did.
+
+    Attributes:
+        pace: when enqueues wait for consumers.
+    """
 
     def __init__(self) -> None:
         self._asked_ms = -SHORT_CYCLES_MS
+        self.pace = ProducerPace()
 
     def arrange(self, inbox: deque[Submission], now_ms: int, messages_max: int) -> int:
         """Put requests of consumers first, and return how many requests the cycle takes at most."""
         if arrange(inbox):
             self._asked_ms = now_ms
+            self.pace.is_kept = True
         if now_ms >= self._asked_ms + SHORT_CYCLES_MS:
             return len(inbox)
-        return _fitting(inbox, max(1, messages_max // _SHORT_CYCLE))
+        lead_max = max(1, messages_max // _SHORT_CYCLE)
+        if not self.pace.waits(now_ms, lead_max=lead_max):
+            return _fitting(inbox, lead_max)
+        count = _fitting(inbox, 0)
+        self.pace.left = len(inbox) - count
+        return count
+
+    def is_waiting(self, inbox: deque[Submission], now_ms: int) -> bool:
+        """Return whether everything in the inbox waits for consumers."""
+        return now_ms < self.pace.until_ms and len(inbox) <= self.pace.left
 
 
 def _fitting(inbox: deque[Submission], messages_max: int) -> int:

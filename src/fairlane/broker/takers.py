@@ -7,7 +7,7 @@ from typing import cast
 from fairlane.broker.auto_create import still_missing
 from fairlane.broker.calls import run_call
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.requests import Call
+from fairlane.broker.requests import Call, Read
 from fairlane.broker.waiting.claims import take_claim
 from fairlane.broker.waiting.pieces import take_piece
 from fairlane.verbs.batches import MakeClaim, Stage
@@ -36,3 +36,14 @@ def _take_upload(executor: Executor, call: Call, cycle: Cycle) -> None:
         cycle.answer(call.reply, absent)
     else:
         run_call(executor, call, cycle)
+
+
+def take_read(read: Read, cycle: Cycle) -> None:
+    """Take a question about the present, unless the cycle has one with a large answer already.
+
+    Many large answers in one cycle would block the event loop for as long as all of them take.
+    """
+    if read.is_large and any(other.is_large for other in cycle.reads):
+        cycle.postponed.append(read)
+    else:
+        cycle.reads.append(read)

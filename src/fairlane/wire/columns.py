@@ -231,6 +231,11 @@ def deliveries_in(found: list[Delivery] | LeasedColumns) -> list[Delivery]:
 
 
 def _deliveries_of(found: LeasedColumns) -> DeliveryColumns:
+    count = len(found.keys)
+    if not len(found.numbers) == len(found.enqueued_ms) == _NUMBER * count:
+        raise msgspec.ValidationError("The columns of leased messages have different lengths.")
+    if not len(found.sizes) == len(found.attempts) == _SIZE * count:
+        raise msgspec.ValidationError("The columns of leased messages have different lengths.")
     payloads: Sequence[bytes] = Payloads(memoryview(found.payloads), _numbers(found.sizes, _SIZE, "sizes"))
     return DeliveryColumns(
         found.queue,

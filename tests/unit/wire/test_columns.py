@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlane.client.message_aio import AsyncMessage
+from fairlane.client.transport.protocol import Conversation
 from fairlane.errors import InvalidArgument
 from fairlane.model.ids import NUMBER_END, MessageIds
 from fairlane.model.message import Delivery, NewMessage, Receipt
@@ -22,8 +24,9 @@ from fairlane.verbs.columns import (
     ReceiptColumns,
     receipt_columns,
 )
-from fairlane.verbs.leases import Ack
+from fairlane.verbs.leases import Ack, Lease
 from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.methods.conversions import receipts_of
 from fairlane.wire.columns import (
     AckEither,
     EnqueuedEither,
@@ -198,6 +201,27 @@ def test_receipts_of_one_batch_become_columns() -> None:
     assert messages[0].delivery.token == 7  # from here on it is on its own
     assert receipt_columns(messages) is None
     assert receipt_columns("text") is None
+
+
+def test_leased_messages_of_a_caller_that_is_gone_are_returned() -> None:
+    """They are handed on as a list, from which receipts are made, whether they came as columns or not."""
+    late: list[list[Delivery]] = []
+    conversation = Conversation(on_late=late.append)
+    reply: Future[Any] = Future()
+    conversation.call("lease", Lease(queue="orders", count=5), reply, due=1.0)
+    reply.cancel()
+    rows = [(number, "a", 1, 0, b"x") for number in range(5)]
+    assert conversation.receive(encode((1, 1, {"deliveries": batch(rows)}))) == []
+    (deliveries,) = late
+    assert receipts_of(deliveries) == [Receipt(IDS.id_of(number), 7 + number) for number in range(5)]
+
+
+def test_columns_of_a_server_must_fit_together() -> None:
+    """Otherwise the message counts as malformed, which ends the connection."""
+    short = batch([(number, "a", 1, 0, b"x") for number in range(5)])
+    short.keys = short.keys[:4]
+    with pytest.raises(msgspec.DecodeError):
+        received(short)
 
 
 def u32(*found: int) -> bytes:

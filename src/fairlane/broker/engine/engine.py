@@ -35,8 +35,9 @@ from fairlane.broker.engine.life import EngineLife
 from fairlane.broker.engine.replies import guarded
 from fairlane.broker.engine.state import RUNNING, Event, State, after
 from fairlane.broker.measurements import COMMITS_KEPT
+from fairlane.broker.pace import note_pace
 from fairlane.broker.requests import Attach, Call, HandOut, Read, StatusWaiter, Submission, Waiter
-from fairlane.broker.takers import take_call
+from fairlane.broker.takers import take_call, take_read
 from fairlane.broker.views.deliveries import deliver
 from fairlane.broker.waiting.claims import serve_claims
 from fairlane.broker.waiting.pieces import tend_pieces
@@ -194,9 +195,9 @@ class Engine(EngineLife):
         """Take requests while the cycle has capacity; the first always, whatever time has done in this cycle."""
         inbox, ledger = self.inbox, self.ledger
         events_max = self.settings.cycle_events_max
-        end = cycle.sequence + events_max
-        count = len(inbox)
-        if count > 1 and not self._failures:  # while cycles fail, callers go before what the broker asks of itself
+        end, count = cycle.sequence + events_max, len(inbox)
+        is_many = count > 1 or self._intake.pace.is_kept
+        if is_many and not self._failures:  # while cycles fail, callers go before what the broker asks of itself
             count = self._intake.arrange(inbox, cycle.now_ms, events_max)
         try:
             for at in range(count):
@@ -238,15 +239,7 @@ class Engine(EngineLife):
         elif isinstance(submission, StatusWaiter):
             cycle.watchers.append(submission)
         else:
-            self._take_read(submission, cycle)
-
-    @staticmethod
-    def _take_read(read: Read, cycle: Cycle) -> None:
-        if read.is_large and any(other.is_large for other in cycle.reads):
-            # Many large answers in one cycle would block the event loop for as long as all of them take.
-            cycle.postponed.append(read)
-        else:
-            cycle.reads.append(read)
+            take_read(submission, cycle)
 
     def _internal_error(self, error: Exception) -> InternalError:
         """Report a bug of the broker's: to the operator in the log and the metrics, to the caller as ``internal``."""
@@ -372,6 +365,8 @@ class Engine(EngineLife):
             self.state = after(self.state, Event.CONFIRM)
         self._failures = 0
         self.consumers.freed.clear()  # the records that freed the credit are durable
+        if self._intake.pace.is_kept:
+            note_pace(self._intake.pace, cycle)
         if cycle.bodies:
             self.bodies.keep(cycle.bodies)
         if cycle.dropped:

@@ -243,6 +243,8 @@ class EngineLife:
         if self.refusals.due_ms < NEVER_MS:
             instants.append(self.refusals.due_ms)
         instants += [limits.next_at() for limits in self._timers() if limits.entries]
+        if self.inbox and self._intake.pace.until_ms:
+            instants.append(self._intake.pace.until_ms)
         if self.redrives.running or self.redrives.dry_runs.running:
             instants.append(self.redrives.next_step_at())
         known = [at_ms for at_ms in instants if at_ms is not None]
@@ -262,6 +264,8 @@ class EngineLife:
         if self.state not in RUNNING or self._failures or redrives.running or redrives.dry_runs.running:
             return self.next_event_at()
         at_ms = min(self.refusals.due_ms, self._due_ms)
+        if self.inbox and 0 < self._intake.pace.until_ms < at_ms:
+            at_ms = self._intake.pace.until_ms
         for timers in self._timers():
             if timers.entries and timers.entries[0][0] < at_ms:
                 at_ms = timers.entries[0][0]
@@ -291,7 +295,8 @@ class EngineLife:
     def has_requests(self) -> bool:
         """Return whether a cycle is due at once: for requests, or for what the last cycle had no time for."""
         if not self._failures:
-            waiting = self.inbox or self.consumers.unserved or self.script_lines.lines or self.watchers.searches.jobs
+            is_asked = bool(self.inbox) and not self._intake.is_waiting(self.inbox, self.now_ms())
+            waiting = is_asked or self.consumers.unserved or self.script_lines.lines or self.watchers.searches.jobs
             more = self.pieces.lines or (self.ledger.discarded.entries and self.state in RUNNING)
             return bool(waiting or more)
         asked = list(self.inbox)  # a copy, since threads may add to it meanwhile
@@ -329,6 +334,7 @@ class EngineLife:
 
     def send_away(self, error: FairlaneError) -> None:
         """Refuse everyone who waits, and hand out nothing more. What has been leased stays leased."""
+        self._intake.pace.release()
         send_away(self.consumers, error)
         refuse_all((*self.script_lines.dismiss(), *self.watchers.dismiss(), *self.pieces.dismiss()), error)
 
@@ -338,5 +344,6 @@ class EngineLife:
 
     def dismiss_consumers(self) -> None:
         """End all consumers with the next cycle. What they hold goes back to its queue."""
+        self._intake.pace.release()
         for consumer in self.consumers.all_attached():
             self.abandon(consumer)

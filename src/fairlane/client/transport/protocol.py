@@ -240,7 +240,7 @@ class Conversation:
 
     def _deliver(self, frame: _Delivered) -> None:
         channel = self._channels.get(frame.channel)
-        deliveries = deliveries_in(frame.deliveries)
+        deliveries = list(deliveries_in(frame.deliveries))
         if channel is not None:
             channel.received += len(deliveries)
             channel.sink.deliver(deliveries)
@@ -257,7 +257,7 @@ class Conversation:
 
     def give_back(self, leased: LeasedMessages) -> bytes | None:
         """Return the frame that returns messages of a caller that is gone; None if ``on_late`` takes them."""
-        deliveries = leased.deliveries
+        deliveries = list(leased.deliveries)
         if not deliveries:
             return None
         if self._on_late is not None:
