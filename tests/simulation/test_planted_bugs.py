@@ -161,6 +161,16 @@ def forget_dedup_ids(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(messages, "_remember", do_nothing)
 
 
+def forget_unique_keys(patch: pytest.MonkeyPatch) -> None:
+    """A second message gets a unique key that another has."""
+    patch.setattr(messages, "enter_unique", do_nothing)
+
+
+def keep_unique_keys(patch: pytest.MonkeyPatch) -> None:
+    """A message that is done still has its unique key."""
+    patch.setattr(messages, "leave_unique", do_nothing)
+
+
 def forget_producer_numbers(patch: pytest.MonkeyPatch) -> None:
     """A client that repeats an enqueue creates a second message."""
     patch.setattr(messages, "enter_numbers", do_nothing)
@@ -391,6 +401,8 @@ PLANTS: list[Plant] = [
     forget_floors,
     charge_every_message_alike,
     forget_dedup_ids,
+    forget_unique_keys,
+    keep_unique_keys,
     forget_producer_numbers,
     forget_deadlines,
     let_a_return_keep_its_place,

@@ -99,6 +99,7 @@ class Aftermath:
     result_ttl_ms: int | None = None
     pieces: Pieces | None = None
     order_key: str | None = None
+    unique_key: str | None = None
 
 
 class ScheduledItem(Item):
@@ -262,6 +263,7 @@ class Queue:
     staged_size: int = 0
     uploads: dict[int, Upload] = field(default_factory=dict)  # payloads that no message has taken yet
     dedups: dict[str, tuple[int, int]] = field(default_factory=dict)  # the number, and until when it counts
+    uniques: dict[str, int] = field(default_factory=dict)  # the number of the message that has each unique key
     tallies: dict[Key, KeyUsage] | None = None  # only where a limit on keys asks for it
     refused: int = 0  # messages that a limit kept out since the queue was created
     leased_groups: dict[Group, dict[int, Message]] | None = None  # only with strict order

@@ -70,6 +70,7 @@ class Terms(msgspec.Struct, array_like=True, gc=False):
     visibilities_ms: list[int | None] | None = None
     result_ttls_ms: list[int | None] | None = None
     order_keys: list[str | None] | None = None
+    unique_keys: list[str | None] | None = None
 
 
 class Numbered(msgspec.Struct, array_like=True, gc=False):
@@ -619,6 +620,7 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
     """Where and how each attempt of ``errors`` failed; None if that is known of none."""
     pieces: PiecesImage | None = None
     order_key: str | None = None
+    unique_key: str | None = None
 
 
 class RedriveImage(msgspec.Struct, array_like=True, gc=False):

@@ -19,7 +19,7 @@ from fairlane.tasks.arguments import ArgumentsInvalid, Encoding, TaskArguments
 from fairlane.tasks.dispatch import AnyTask, task_handler
 from fairlane.tasks.homes import AppHomes
 from fairlane.tasks.options import Duration, SendOptions
-from fairlane.tasks.task import KeySource, SendContext, TaskDefinition, TypedTask
+from fairlane.tasks.task import KeySource, SendContext, TaskDefinition, TypedTask, UniqueSource
 from fairlane.verbs.methods.conversions import given_fields
 from fairlane.worker.app import Worker
 from fairlane.worker.handlers import QueueHandler
@@ -46,6 +46,8 @@ class TaskTerms(TypedDict, total=False):
         policy: the policy with which the queue is created if it does not exist.
         name: the name under which messages refer to it; that of the function by default.
         key: the parameter whose argument is the fairness key, or a function of the arguments.
+        unique: the parameter whose argument is unique, or a function of the arguments: while a job of the task and the
+            same tenant with the same one waits or runs, another is not enqueued.
         cron, timezone: when a schedule of the broker sends the task by itself; its parameters need defaults.
         every: in place of ``cron``, the interval, such as ``"5m"``.
         encoding: how arguments are encoded: ``json``, or ``msgpack``.
@@ -63,6 +65,7 @@ class TaskTerms(TypedDict, total=False):
     policy: QueuePolicy | Mapping[str, object]
     name: str
     key: KeySource
+    unique: UniqueSource
     cron: str
     timezone: str
     every: Duration
@@ -217,6 +220,7 @@ class App(Worker):
             name=name,
             policy=HandlerPolicy(**{"queue": queue} | given),
             key=terms.get("key"),
+            unique=terms.get("unique"),
             declared=declared,
             keeps_results="result_ttl" in terms or bool(declared.get("result_ttl_ms")),
             cron=terms.get("cron"),

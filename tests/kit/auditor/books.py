@@ -67,6 +67,7 @@ class Entry:
     visibility_ms: int | None
     ttl_ms: int | None
     order_key: str | None
+    unique_key: str | None
     line: int
     correlation_id: str | None = None
     attempts: int = 0

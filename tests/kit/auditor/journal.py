@@ -259,6 +259,7 @@ def picture_of_entry(entry: Entry) -> tuple[object, ...]:
         *(entry.dead_reason, entry.dead_ms, entry.state, entry.correlation_id, entry.expiries, entry.late_token),
         *(entry.attempts_max, entry.visibility_ms, entry.dead_at, entry.ttl_ms, entry.leased_ms, entry.pieces),
         entry.order_key,
+        entry.unique_key,
     )
 
 
@@ -274,4 +275,5 @@ def picture_of_image(image: r.MessageImage) -> tuple[object, ...]:
         *(image.result_ttl_ms, image.leased_ms),
         () if image.pieces is None else tuple(image.pieces.numbers),
         image.order_key,
+        image.unique_key,
     )

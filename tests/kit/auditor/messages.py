@@ -62,6 +62,7 @@ class MessageRecords(ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords,
         for at, (entry, message) in enumerate(self._taken_in(record, at_ms)):
             dedup_id = None if record.dedup_ids is None else record.dedup_ids[at]
             self._check_dedup(book, record, entry, dedup_id, message, at_ms)
+            self._check_unique(book, entry)
             self._check_number(book, record, at, message, at_ms)
             self._books.births[entry.number] = Birth(book.name, message, dedup_id, at_ms)
             entry.is_fresh = entry.due_ms is None
@@ -131,6 +132,14 @@ class MessageRecords(ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords,
         if record.dedup_until_ms != at_ms + book.policy.dedup_window_ms:
             violated(f"dedup id {dedup_id!r} counts until {record.dedup_until_ms}")
         book.dedups[name] = (number, record.dedup_until_ms)
+
+    @staticmethod
+    def _check_unique(book: QueueBook, entry: Entry) -> None:
+        """Check that no other message of the tenant in the queue has the unique key of a new message."""
+        name = (entry.path[0], entry.unique_key)
+        for other in book.entries.values() if entry.unique_key is not None else ():
+            if (other.path[0], other.unique_key) == name:
+                violated(f"message {entry.number} has unique key {entry.unique_key!r}, as {other.number} has")
 
     def _check_number(self, book: QueueBook, record: r.Enqueued, at: int, message: NewMessage, at_ms: int) -> None:
         """Check that a message has a number that it was sent under, and that no other has this number and counts."""
@@ -288,6 +297,7 @@ class MessageRecords(ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords,
                     violated(f"message {entry.number} is dead after {entry.failures} failures by {record.reason}")
             entry.late_token = 0
             entry.origin, entry.dead_reason, entry.dead_ms = record.queue, record.reason, at_ms
+            entry.unique_key = None
             entry.due_ms = entry.deadline_ms = None
             entry.line = entry.dead_at = record.sequence + at
             named = policy.dead_letter_queue

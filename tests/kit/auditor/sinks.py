@@ -93,6 +93,7 @@ TERM_NAMES = (
     "visibility_ms",
     "ttl_ms",
     "order_key",
+    "unique_key",
 )
 
 
@@ -112,6 +113,7 @@ def rows_of(terms: r.Terms) -> list[dict[str, Any]]:
         terms.visibilities_ms or [None] * count,
         terms.result_ttls_ms or [None] * count,
         terms.order_keys or [None] * count,
+        terms.unique_keys or [None] * count,
     )
     return [dict(zip(TERM_NAMES, row, strict=True)) for row in zip(*columns, strict=True)]
 

@@ -120,6 +120,16 @@ class TransportContract:
 
         self.run(scenario)
 
+    def test_a_unique_key_is_taken_while_its_message_is_not_done(self) -> None:
+        """A second message with the key of one that waits gets its id, and the view of that one shows the key."""
+
+        async def scenario(client: AsyncClient) -> None:
+            first = await client.enqueue("jobs", b"x", unique_key="once")
+            check_same(await client.enqueue("jobs", b"x", unique_key="once"), first, "id of the second")
+            check_same((await client.get("jobs", first)).unique_key, "once", "unique key")
+
+        self.run(scenario)
+
     def test_a_message_has_limits_of_its_own(self) -> None:
         """Its attempts and its visibility timeout arrive, and count instead of the queue's."""
 

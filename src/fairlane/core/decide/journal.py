@@ -251,6 +251,7 @@ def _image(message: Message) -> MessageImage:
         _details(after.errors) if after is not None else None,
         None if after is None or after.pieces is None else after.pieces.image(),
         after.order_key if after is not None else None,
+        after.unique_key if after is not None else None,
     )
 
 

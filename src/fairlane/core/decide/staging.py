@@ -95,6 +95,10 @@ def _first_fault(ledger: Ledger, request: Stage, given: Given) -> FairlaneError 
     error = next((fault for fault in faults if fault is not None), None)
     if error is None and any(message.dedup_id is not None for message in request.messages):
         error = InvalidArgument("A staged message has no dedup id: its part and its place make it the only one.")
+    if error is None and any(message.unique_key is not None for message in request.messages):
+        error = InvalidArgument(
+            "A staged message has no unique key: whether it is alone is known at its publishing only."
+        )
     if error is None and any(message.upload is not None for message in request.messages):
         error = InvalidArgument("A staged message has its payload with it; to stream payloads, use enqueue.")
     return error

@@ -71,6 +71,7 @@ def _new(message: Any) -> NewMessage:  # noqa: ANN401 - see above
         visibility_timeout_ms=message.visibility_timeout_ms if has("visibility_timeout_ms") else None,
         result_ttl_ms=message.result_ttl_ms if has("result_ttl_ms") else None,
         order_key=message.order_key if has("order_key") else None,
+        unique_key=message.unique_key if has("unique_key") else None,
     )
 
 
@@ -110,6 +111,8 @@ def write_enqueued(answer: EnqueueResults, message: Any) -> None:  # noqa: ANN40
             part.id = result.id
             if result.correlation_id is not None:
                 part.correlation_id = result.correlation_id
+            if result.is_repeat:
+                part.is_repeat = True
         elif result.error is not None:
             write_error(result.error, add().error)
 
