@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from fairlane.core.claim_state import RegisteredConsumer
 from fairlane.core.dedup_ids import DedupHome
+from fairlane.core.fan_out_state import FanOuts
 from fairlane.core.finished import FinishedMessages
 from fairlane.core.pauses import PauseLog
 from fairlane.core.producer_numbers import ProducerNumbers
@@ -293,6 +294,7 @@ class Ledger:
         redrives: those that run and the last of those that have ended, by number.
         base: the sequence of the record that recovery begins with.
         baseline: the sequence of the latest baseline, which is to be the next base.
+        fan_outs: messages that wait for others to end.
         finished: the messages that have ended and are remembered.
         dropped: bodies that have become unneeded since the writer last took this list.
         discarded: pieces that have become unneeded and are deleted little by little.
@@ -334,6 +336,7 @@ class Ledger:
         self.chunks: OrderedDict[int, ChunkHome] = OrderedDict()  # in the order of their homes
         self.dedup_homes: deque[DedupHome] = deque()
         self.producer_numbers: OrderedDict[str, ProducerNumbers] = OrderedDict()  # by caller; in the order of homes
+        self.fan_outs = FanOuts()
         self.finished = FinishedMessages()
         self.dropped: list[int] = []
         self.discarded = Discards()

@@ -137,7 +137,7 @@ class DeadLetterOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
     origin: str
     reason: str
-    """``max_attempts``, ``max_expiries``, ``hook``, ``deadline`` or ``requested``."""
+    """``max_attempts``, ``max_expiries``, ``hook``, ``deadline``, ``requested`` or ``members``."""
     at_ms: int
 
 

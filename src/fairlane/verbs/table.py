@@ -10,6 +10,7 @@ from fairlane.verbs import (
     cluster,
     config,
     dead_letters,
+    fan_outs,
     journal,
     keys,
     leases,
@@ -22,7 +23,21 @@ from fairlane.verbs import (
 from fairlane.verbs.verb import Request, Verb
 
 _TOPICS: Final = (
-    *(messages, leases, uploads, status, queues, schedules, dead_letters, config, batches, journal, cluster, keys),
+    *(
+        messages,
+        leases,
+        fan_outs,
+        uploads,
+        status,
+        queues,
+        schedules,
+        dead_letters,
+        config,
+        batches,
+        journal,
+        cluster,
+        keys,
+    ),
 )
 
 VERBS: Final[Mapping[str, Verb]] = {

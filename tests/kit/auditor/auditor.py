@@ -27,6 +27,7 @@ from fairlane.model.ids import number_text
 from fairlane.model.message import NEVER_MS, PRIORITY_NAMES, Delivery, NewMessage
 from tests.kit.auditor.books import Books, Entry, ProducerNumber, QueueBook, Sent, path_of, violated
 from tests.kit.auditor.claims import check_present, picture_of_consumer
+from tests.kit.auditor.fan_outs import check_fan_outs
 from tests.kit.auditor.finished import check_finished, check_swept, told_status
 from tests.kit.auditor.journal import JournalAuditor, picture_of_entry
 from tests.kit.auditor.redrives import check_redrives
@@ -263,6 +264,7 @@ class Auditor:
         _check_numbers(ledger, books, now_ms)
         check_redrives(books, (redrive.image() for redrive in ledger.redrives.values()))
         check_finished(ledger.finished, books)
+        check_fan_outs(books, ledger.fan_outs.images(), books.at_ms)
         alive = list(books.alive())
         check_uploads(ledger, books)
         if (ledger.messages, ledger.size) != (len(alive), books.size()):

@@ -25,6 +25,7 @@ from tests.kit.auditor.books import (
     violated,
 )
 from tests.kit.auditor.claims import ClaimRecords
+from tests.kit.auditor.fan_outs import FanOutRecords
 from tests.kit.auditor.finished import FinishedRecords
 from tests.kit.auditor.order import check_acked, check_leased
 from tests.kit.auditor.redrives import RedriveRecords
@@ -36,7 +37,9 @@ from tests.kit.auditor.uploads import UploadRecords
 from tests.kit.simulation.hooks import ON_ENQUEUE, failure_answer
 
 
-class MessageRecords(ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords, UploadRecords, ScheduleRecords):
+class MessageRecords(
+    FanOutRecords, ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords, UploadRecords, ScheduleRecords
+):
     """Enters records about messages."""
 
     def __init__(self, books: Books, rules: Rules, sent: dict[bytes, Sent]) -> None:
@@ -67,6 +70,8 @@ class MessageRecords(ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords,
             self._books.births[entry.number] = Birth(book.name, message, dedup_id, at_ms)
             entry.is_fresh = entry.due_ms is None
             self._books.add(entry)
+        if record.cause is not None:
+            self._take_places(record)
         self._check_limits(book, rows_of(record.terms))
 
     def _staged(self, record: r.Staged, at_ms: int) -> None:
@@ -76,7 +81,8 @@ class MessageRecords(ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords,
             entry.line, entry.is_fresh = 0, False
             book.staged[entry.number] = entry
         self._check_limits(book, rows_of(record.terms))
-        self._stage(record, at_ms)
+        if record.sink:
+            self._stage(record, at_ms)
 
     def _taken_in(self, record: r.Enqueued | r.Staged, at_ms: int) -> list[tuple[Entry, NewMessage]]:
         """Return the new messages of a record with what was sent, and check that they are equal."""
@@ -288,6 +294,9 @@ class MessageRecords(ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords,
                 self._check_late(entry, at_ms)
                 if policy.deadline_action != "dlq":
                     violated(f"message {entry.number} is a dead letter by its deadline, against the policy")
+            elif record.reason == "members":
+                if entry.number not in self._books.fan_outs or entry.token:
+                    violated(f"message {entry.number} is dead for its members: {entry}")
             else:
                 self._check_ended(entry, record.ended or "", at_ms)
                 entry.fail(at_ms, record.ended or "", record.errors[at] if record.errors is not None else "")
@@ -298,6 +307,7 @@ class MessageRecords(ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords,
             entry.late_token = 0
             entry.origin, entry.dead_reason, entry.dead_ms = record.queue, record.reason, at_ms
             entry.unique_key = None
+            self._books.settle_member(entry.number, is_done=False)
             entry.due_ms = entry.deadline_ms = None
             entry.line = entry.dead_at = record.sequence + at
             named = policy.dead_letter_queue

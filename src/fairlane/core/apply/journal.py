@@ -196,6 +196,9 @@ def baseline(ledger: Ledger, record: records.Baseline, _at_ms: int) -> list[Mess
     ledger.trimmed = record.trimmed
     ledger.journal_id, ledger.journal_since = record.journal_id, record.journal_since
     ledger.ids.restore(record.journals or [(0, record.journal_id)])
+    if not ledger.fan_outs.by_number:
+        for fan_out in record.fan_outs:
+            ledger.fan_outs.add(fan_out)
     if not ledger.discarded.entries:
         ledger.discarded.add(record.sequence, record.discarded)
     ledger.discarded.move(record.sequence)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from fairlane.core.apply.claims import enter_claim
 from fairlane.core.apply.counting import enter_leased, known, leave_leased, numbered, tally_in, tally_out
 from fairlane.core.apply.dedups import enter_dedups, enter_numbers, enter_unique, forget_dedups, leave_unique
+from fairlane.core.apply.fan_outs import settle_members, take_places
 from fairlane.core.apply.finished import remember
 from fairlane.core.apply.uploads import adopt
 from fairlane.core.dead_letters import has_died
@@ -44,6 +45,8 @@ def enqueued(ledger: Ledger, record: records.Enqueued, at_ms: int) -> list[Messa
     if record.terms.unique_keys is not None:
         for message in messages:
             enter_unique(message)
+    if record.cause is not None:
+        take_places(ledger, record)
     if record.numbered is not None:
         enter_numbers(ledger, record, record.numbered, at_ms)
     if record.uploads is not None:
@@ -169,6 +172,7 @@ def acked(ledger: Ledger, record: records.Acked, _at_ms: int) -> list[Message]:
     """Remove acknowledged messages."""
     if record.finished is not None:
         remember(ledger, record.finished, record.sequence)
+    settle_members(ledger, record, is_done=True)
     return take_out(ledger, record)
 
 
@@ -227,6 +231,7 @@ def _end_lease(message: Message, *, is_lost: bool) -> None:
 
 def dead(ledger: Ledger, record: records.Dead, at_ms: int) -> list[Message]:
     """Move messages to the dead-letter queue."""
+    settle_members(ledger, record, is_done=False)
     messages = known(ledger, record)
     dlq = ledger.queues[record.dlq]
     position = {number: at for at, number in enumerate(record.numbers)}

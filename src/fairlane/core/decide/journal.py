@@ -97,6 +97,7 @@ def move_base(ledger: Ledger, _command: MoveBase, _now_ms: int, _given: Given) -
         list(ledger.ids.journals),
         [redrive.image() for redrive in ledger.redrives.values()],
         list(ledger.discarded),
+        ledger.fan_outs.images(),
     )
     return Decision([record], None)
 

@@ -143,7 +143,7 @@ def publish(ledger: Ledger, request: Publish, now_ms: int, _given: Given) -> Dec
     sequence = ledger.next_sequence + sum(record.count for record in found)
     if numbers:
         messages = [queue.staged[number] for number in numbers]
-        sizes, terms = [message.size for message in messages], _terms_of(messages, now_ms)
+        sizes, terms = [message.size for message in messages], terms_of(messages, now_ms)
         found.append(records.Published(sequence, queue.name, numbers, sink.name, request.batch, sizes, terms))
         sequence += len(numbers)
     found.append(SinkSet(sequence, queue.name, sink.name, request.batch, len(numbers), request.batch))
@@ -177,7 +177,7 @@ def _unstaged(
     return [Removed(ledger.next_sequence, queue.name, numbers, "unstaged")] if numbers else []
 
 
-def _terms_of(messages: Sequence[Message], now_ms: int) -> Terms:
+def terms_of(messages: Sequence[Message], now_ms: int) -> Terms:
     """Return the terms of staged messages, with delays and deadlines counted from now."""
     terms = Terms(
         [message.key for message in messages],

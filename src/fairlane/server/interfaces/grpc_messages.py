@@ -81,6 +81,13 @@ def read_forward(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see
     return shaped(name, {"queue": message.queue, "receipt": said(message.receipt), "messages": messages})
 
 
+def read_fan_out(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see above
+    """Return the request of a fan-out."""
+    members = {queue: news(group.messages) for queue, group in message.messages.items()}
+    given = {"queue": message.queue, "name": message.name, "messages": members, "then": _new(message.then)}
+    return shaped(name, given | ({"on_failure": message.on_failure} if message.HasField("on_failure") else {}))
+
+
 def receipts_of(message: Any) -> list[Receipt]:  # noqa: ANN401 - see above
     """Return the receipts in a request."""
     return [
