@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import fields, replace
 from datetime import datetime
@@ -16,6 +16,7 @@ from fairlane.errors import InvalidArgument
 from fairlane.model.message import PriorityName
 from fairlane.model.policy import QueuePolicy
 from fairlane.tasks.arguments import ArgumentsInvalid, Encoding, TaskArguments
+from fairlane.tasks.calls import Chain, Members, Sendable, TaskCall, chain_of
 from fairlane.tasks.dispatch import AnyTask, task_handler
 from fairlane.tasks.homes import AppHomes
 from fairlane.tasks.options import Duration, SendOptions
@@ -153,6 +154,22 @@ class App(Worker):
     def tasks(self) -> dict[str, AnyTask]:
         """The tasks by name."""
         return {name: task for tasks in self._tasks.values() for name, task in tasks.items()}
+
+    # ---------------------------------------------------------------------------------------------------- several jobs
+
+    def chain(self, *calls: TaskCall[Any]) -> Chain[Any]:
+        """Return jobs that run one after the other: each is sent in the commit that acknowledges the one before.
+
+        A job that becomes a dead letter or is cancelled ends its chain; a redrive goes on with it.
+        """
+        return chain_of(calls)
+
+    def fan_out(self, calls: Iterable[Sendable[Any]]) -> Members:
+        """Return jobs, or chains, that are sent together; ``.then(call).send()`` sends them with one more.
+
+        That one runs once, when all others have ended.
+        """
+        return Members(self._context, calls)
 
     # ----------------------------------------------------------------------------------------------------- connections
 

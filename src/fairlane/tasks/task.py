@@ -15,6 +15,7 @@ from fairlane.model.message import Key, NewMessage
 from fairlane.model.schedules import ScheduleSpec
 from fairlane.model.spelling import did_you_mean
 from fairlane.tasks.arguments import EncodedArguments, TaskArguments
+from fairlane.tasks.calls import TaskCall
 from fairlane.tasks.handle import JobHandle, ThreadJobHandle
 from fairlane.tasks.homes import AppHomes
 from fairlane.tasks.options import Duration, SendOptions, SendTerms, span_ms
@@ -144,9 +145,19 @@ class TypedTask(Generic[P, R]):
             CallTimedOut: no server answered in time.
             QueueFull, KeyFull, GlobalFull: a limit was reached.
         """
-        message = self.message(*args, **kwargs)
-        job_id = await self._context.homes.call(lambda client: self._enqueue(client, message))
-        return self.job(job_id)
+        return await self.send_message(self.message(*args, **kwargs))
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
+        """Return a job without sending it, for ``App.chain`` and ``App.fan_out``."""
+        return TaskCall(self, self._made(args, kwargs))
+
+    async def send_message(self, message: NewMessage) -> JobHandle[R]:
+        """Send a job that ``message`` has returned; see ``send``."""
+        return self.job(await self._context.homes.call(lambda client: self._enqueue(client, message)))
+
+    def send_message_sync(self, message: NewMessage) -> ThreadJobHandle[R]:
+        """Send a job that ``message`` has returned, from a thread; see ``send``."""
+        return self.thread_job(self._context.homes.call_sync(lambda client: self._enqueue(client, message)))
 
     async def send_many(self, calls: Sequence[Mapping[str, Any]]) -> list[JobHandle[R] | FairlaneError]:
         """Send a job for each mapping of arguments, in one commit. Return a handle or an error for each.
@@ -161,9 +172,7 @@ class TypedTask(Generic[P, R]):
 
     def send_sync(self, *args: P.args, **kwargs: P.kwargs) -> ThreadJobHandle[R]:
         """Send a job from a thread; see ``send``."""
-        message = self.message(*args, **kwargs)
-        job_id = self._context.homes.call_sync(lambda client: self._enqueue(client, message))
-        return self.thread_job(job_id)
+        return self.send_message_sync(self.message(*args, **kwargs))
 
     def send_many_sync(self, calls: Sequence[Mapping[str, Any]]) -> list[ThreadJobHandle[R] | FairlaneError]:
         """Send a job for each mapping of arguments, from a thread; see ``send_many``."""

@@ -131,7 +131,7 @@ class TransportContract:
         self.run(scenario)
 
     def test_a_fan_out_ends_in_its_continuation(self) -> None:
-        """Members and continuation arrive as sent, the name makes it safe to repeat, and the continuation comes last."""
+        """Members and continuation arrive as sent, and a repeated name is answered with the same ids."""
 
         async def scenario(client: AsyncClient) -> None:
             members, then = {"jobs": [NewMessage(payload=b"member")]}, NewMessage(payload=b"then")
