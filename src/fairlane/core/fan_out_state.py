@@ -22,7 +22,7 @@ from fairlane.journal.records import FannedOut, FanOutImage, Runs
 
 
 @dataclass(slots=True, eq=False)
-class FanOut:
+class FanOutState:
     """One fan-out.
 
     Attributes:
@@ -60,24 +60,24 @@ class FanOuts:
     """
 
     def __init__(self) -> None:
-        self.by_name: dict[tuple[str, str], FanOut] = {}
-        self.by_number: dict[int, FanOut] = {}
-        self.members: dict[int, FanOut] = {}
-        self.complete: dict[int, FanOut] = {}
-        self.left: dict[int, FanOut] = {}
-        self._ended: deque[FanOut] = deque()
+        self.by_name: dict[tuple[str, str], FanOutState] = {}
+        self.by_number: dict[int, FanOutState] = {}
+        self.members: dict[int, FanOutState] = {}
+        self.complete: dict[int, FanOutState] = {}
+        self.left: dict[int, FanOutState] = {}
+        self._ended: deque[FanOutState] = deque()
 
     def add(self, image: FanOutImage) -> None:
         """Add a fan-out."""
         order = image.order
-        found = FanOut(order, {}, image.done, image.failed, image.until_ms)
+        found = FanOutState(order, {}, image.done, image.failed, image.until_ms)
         self.by_name[order.queue, order.name] = self.by_number[order.number] = found
         if image.until_ms:
             self._ended.append(found)
         else:
             self.join(found, image.open)
 
-    def join(self, fan_out: FanOut, members: Mapping[str, Runs]) -> None:
+    def join(self, fan_out: FanOutState, members: Mapping[str, Runs]) -> None:
         """Add open members to a fan-out."""
         for queue, numbers in members.items():
             for first, count in numbers:
@@ -124,7 +124,7 @@ class FanOuts:
         self._ended = deque(found for found in self._ended if found.order.queue != queue)
         self.settle([number for number, found in self.members.items() if found.open[number] == queue], is_done=False)
 
-    def _forget(self, fan_out: FanOut) -> None:
+    def _forget(self, fan_out: FanOutState) -> None:
         order = fan_out.order
         del self.by_number[order.number]
         del self.by_name[order.queue, order.name]

@@ -172,7 +172,8 @@ def acked(ledger: Ledger, record: records.Acked, _at_ms: int) -> list[Message]:
     """Remove acknowledged messages."""
     if record.finished is not None:
         remember(ledger, record.finished, record.sequence)
-    settle_members(ledger, record, is_done=True)
+    if ledger.fan_outs.members or ledger.fan_outs.left:
+        settle_members(ledger, record, is_done=True)
     return take_out(ledger, record)
 
 

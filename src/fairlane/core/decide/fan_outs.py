@@ -13,7 +13,7 @@ from fairlane.core.decide.retries import shared_dlq
 from fairlane.core.decide.room import QueueRoom
 from fairlane.core.decide.staging import terms_of
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
-from fairlane.core.fan_out_state import FanOut
+from fairlane.core.fan_out_state import FanOutState
 from fairlane.core.ledger import Ledger, Queue
 from fairlane.core.producer import forbidden
 from fairlane.core.terms import resolve
@@ -23,12 +23,11 @@ from fairlane.journal.records import AnyRecord, Dead, Enqueued, FannedOut, Runs
 from fairlane.model import limits
 from fairlane.model.message import NewMessage
 from fairlane.model.names import is_dlq
-from fairlane.verbs.fan_outs import FannedOutIds
-from fairlane.verbs.fan_outs import FanOut as FanOutRequest
+from fairlane.verbs.fan_outs import FannedOutIds, FanOut
 from fairlane.verbs.messages import Enqueue
 
 
-def fan_out(ledger: Ledger, request: FanOutRequest, now_ms: int, given: Given) -> Decision[FannedOutIds]:
+def fan_out(ledger: Ledger, request: FanOut, now_ms: int, given: Given) -> Decision[FannedOutIds]:
     """Enqueue the members and stage the continuation in one commit, or do nothing. The outcome has the ids."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
@@ -66,7 +65,7 @@ def fan_out(ledger: Ledger, request: FanOutRequest, now_ms: int, given: Given) -
     return held
 
 
-def _fault(queue: Queue, request: FanOutRequest) -> str | None:
+def _fault(queue: Queue, request: FanOut) -> str | None:
     fault = text_fault("The name of a fan-out", request.name, most=limits.FAN_OUT_NAME_LENGTH_MAX)
     if fault is None and is_dlq(queue.name):
         fault = f"The continuation of a fan-out can't wait in the dead-letter queue {queue.name!r}."
@@ -80,7 +79,7 @@ def _fault(queue: Queue, request: FanOutRequest) -> str | None:
     return fault
 
 
-def _all(request: FanOutRequest) -> Iterable[NewMessage]:
+def _all(request: FanOut) -> Iterable[NewMessage]:
     yield from (message for messages in request.messages.values() for message in messages)
     yield request.then
 
@@ -105,7 +104,7 @@ def _of_continuation(given: Given) -> Given:
 def _held(
     ledger: Ledger,
     queue: Queue,
-    request: FanOutRequest,
+    request: FanOut,
     now_ms: int,
     given: Given,
     sequence: int,
@@ -133,7 +132,7 @@ def _ids(queue: Queue, order: FannedOut) -> FannedOutIds:
     )
 
 
-def _known(queue: Queue, before: FanOut) -> FannedOutIds:
+def _known(queue: Queue, before: FanOutState) -> FannedOutIds:
     ids = _ids(queue, before.order)
     return FannedOutIds(id=ids.id, ids=ids.ids, is_repeat=True)
 
@@ -158,4 +157,4 @@ def published(queue: Queue, number: int, sequence: int, now_ms: int) -> records.
     return records.Published(sequence, queue.name, [number], "", 0, [message.size], terms_of([message], now_ms))
 
 
-DECIDERS: Final[Deciders] = {FanOutRequest: fan_out, EndFanOut: end_fan_out}
+DECIDERS: Final[Deciders] = {FanOut: fan_out, EndFanOut: end_fan_out}
