@@ -33,6 +33,7 @@ OTHERWISE = {
     ("ReadJournalResponse", "events"),  # each is an object of JSON
     ("TryHookResponse", "answer"),  # a oneof
     ("ForwardRequest", "messages"),  # a map can't hold lists
+    ("FanOutRequest", "messages"),
     ("EnqueueRequest", "numbers"),  # a list of numbers could be packed, and not be counted before it is decoded
 }
 """Fields that protobuf says in another way; ``fairlane.server.interfaces.grpc_shapes`` has how."""

@@ -24,6 +24,7 @@ from fairlane.core.dead_letters import numbers_meant
 from fairlane.core.decide import DECIDERS, cancel, claims, finished, leases, returns, staging
 from fairlane.core.decide import schedules as decide_schedules
 from fairlane.core.decision import Decision
+from fairlane.core.fan_out_state import FanOuts
 from fairlane.core.finished import FinishedMessages
 from fairlane.core.ledger import Message
 from fairlane.core.redrive_state import RedriveState
@@ -159,6 +160,38 @@ def charge_every_message_alike(patch: pytest.MonkeyPatch) -> None:
 def forget_dedup_ids(patch: pytest.MonkeyPatch) -> None:
     """A repeated enqueue creates a second message."""
     patch.setattr(messages, "_remember", do_nothing)
+
+
+def forget_unique_keys(patch: pytest.MonkeyPatch) -> None:
+    """A second message gets a unique key that another has."""
+    patch.setattr(messages, "enter_unique", do_nothing)
+
+
+def keep_unique_keys(patch: pytest.MonkeyPatch) -> None:
+    """A message that is done still has its unique key."""
+    patch.setattr(messages, "leave_unique", do_nothing)
+
+
+def forget_members(patch: pytest.MonkeyPatch) -> None:
+    """A continuation waits for members that have ended."""
+    patch.setattr(FanOuts, "settle", do_nothing)
+
+
+def join_too_early(patch: pytest.MonkeyPatch) -> None:
+    """A continuation comes when the first member has ended."""
+    settle: Any = FanOuts.settle
+
+    def hasty(self: FanOuts, numbers: Any, *, is_done: bool) -> None:
+        found = {self.members[number] for number in numbers if number in self.members}
+        settle(self, numbers, is_done=is_done)
+        self.complete |= {one.order.number: one for one in found}
+
+    patch.setattr(FanOuts, "settle", hasty)
+
+
+def lose_heirs(patch: pytest.MonkeyPatch) -> None:
+    """What a member forwards does not take its place."""
+    patch.setattr(messages, "take_places", do_nothing)
 
 
 def forget_producer_numbers(patch: pytest.MonkeyPatch) -> None:
@@ -391,6 +424,11 @@ PLANTS: list[Plant] = [
     forget_floors,
     charge_every_message_alike,
     forget_dedup_ids,
+    forget_unique_keys,
+    keep_unique_keys,
+    forget_members,
+    join_too_early,
+    lose_heirs,
     forget_producer_numbers,
     forget_deadlines,
     let_a_return_keep_its_place,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias, cast
 
@@ -17,12 +17,14 @@ from fairlane.core.ledger import Ledger
 from fairlane.errors import FairlaneError, HookInvalid, InvalidArgument, QueueNotFound
 from fairlane.journal.records import ReturnReason
 from fairlane.model.ids import MessageIds
+from fairlane.model.message import NewMessage
 from fairlane.model.names import dlq_of, new_queue_name_fault
 from fairlane.model.policy import QueuePolicy, policy_from
 from fairlane.model.views import HookTrial
 from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion, Hooks
 from fairlane.verbs.config import TryHook
 from fairlane.verbs.dead_letters import Redrive, StopRedrive
+from fairlane.verbs.fan_outs import FanOut
 from fairlane.verbs.leases import Forward, Nack
 from fairlane.verbs.queues import CreateQueue, DeleteQueue, EnsuredQueue, EnsureQueue, UpdateQueue
 from fairlane.verbs.schedules import RunSchedule
@@ -40,6 +42,8 @@ def run_call(executor: Executor, call: Call, cycle: Cycle) -> None:
         take_nack(executor, call, request, cycle)
     elif isinstance(request, Forward):
         _take_forward(executor, call, request, cycle)
+    elif isinstance(request, FanOut):
+        _take_fan_out(executor, call, request, cycle)
     elif isinstance(request, QueueRequest):
         executor.script_lines.take(executor, QueueChange(call), cycle)
     elif isinstance(request, RunSchedule):
@@ -115,21 +119,31 @@ def _about_failures(executor: Executor, request: Nack, reason: ReturnReason) -> 
 def _take_forward(executor: Executor, call: Call, request: Forward, cycle: Cycle) -> None:
     """Pass on what the messages inherit, and ask ``on_enqueue`` of each queue that they go to."""
     request = inheriting(request, executor.ledger, executor.bodies)
-    call = replace(call, request=request)
+    _take_messages(executor, replace(call, request=request), request.messages, cycle)
+
+
+def _take_fan_out(executor: Executor, call: Call, request: FanOut, cycle: Cycle) -> None:
+    """Ask ``on_enqueue`` about the members, and about the continuation, which comes last in its queue."""
+    messages = {**request.messages, request.queue: [*request.messages.get(request.queue, ()), request.then]}
+    _take_messages(executor, call, messages, cycle)
+
+
+def _take_messages(executor: Executor, call: Call, messages: Mapping[str, list[NewMessage]], cycle: Cycle) -> None:
+    """Ask ``on_enqueue`` of each queue about the messages that go to it, and decide the request then."""
 
     def assemble(enquiries: Sequence[Enquiry]) -> Given:
         given = _signed(call, call.given)
         answered = {enquiry.queue: enquiry.given(given) for enquiry in enquiries}
-        return replace(given, parts=dict.fromkeys(request.messages, given) | answered)
+        return replace(given, parts=dict.fromkeys(messages, given) | answered)
 
     work = HookedRequest(
         call,
-        lines=[("on_enqueue", queue) for queue in request.messages],
-        enquire=lambda later: about_queues(later, request.messages),
+        lines=[("on_enqueue", queue) for queue in messages],
+        enquire=lambda later: about_queues(later, messages),
         assemble=assemble,
         decide=_decide,
         came_ms=cycle.now_ms,
-        creates=list(request.messages),
+        creates=list(messages),
     )
     executor.script_lines.take(executor, work, cycle)
 

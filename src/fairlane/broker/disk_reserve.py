@@ -23,12 +23,15 @@ from fairlane.errors import FairlaneError, StoreFull
 from fairlane.model.message import NEVER_MS
 from fairlane.ports.disk import Disk
 from fairlane.verbs.batches import Stage
+from fairlane.verbs.fan_outs import FanOut
 from fairlane.verbs.leases import Forward, SetState
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.schedules import RunSchedule
 from fairlane.verbs.uploads import BeginUpload, UploadPiece
 
-GROWING: Final[frozenset[type]] = frozenset((Enqueue, Forward, RunSchedule, SetState, Stage, BeginUpload, UploadPiece))
+GROWING: Final[frozenset[type]] = frozenset(
+    (Enqueue, FanOut, Forward, RunSchedule, SetState, Stage, BeginUpload, UploadPiece)
+)
 """The requests that add payloads or workflow state to a store."""
 _LOOK_MS: Final = 1_000
 _PLENTY_MS: Final = 10_000

@@ -27,7 +27,7 @@ _FILTERS = (
     click.option("--older-than", type=DURATION, help="Only messages that died at least this long ago."),
     click.option(
         "--reason",
-        type=click.Choice(["max_attempts", "max_expiries", "hook", "deadline", "requested"]),
+        type=click.Choice(["max_attempts", "max_expiries", "hook", "deadline", "requested", "members"]),
         help="Only messages that died for this reason.",
     ),
     click.option("--from", "origin", metavar="QUEUE", help="Only messages that died in this queue."),

@@ -50,6 +50,7 @@ def message_of(payload: bytes, options: Mapping[str, Any]) -> NewMessage:
         max_attempts=options["max_attempts"],
         visibility_timeout_ms=options["visibility_timeout"],
         order_key=options["order_key"],
+        unique_key=options["unique_key"],
     )
 
 

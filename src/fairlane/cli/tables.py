@@ -263,6 +263,7 @@ def _rare_facts(view: MessageView) -> list[list[str]]:
         *([["max attempts", str(view.max_attempts)]] if view.max_attempts is not None else []),
         *([["visibility", f"{view.visibility_timeout_ms} ms"]] if view.visibility_timeout_ms is not None else []),
         *([["order key", view.order_key]] if view.order_key is not None else []),
+        *([["unique key", view.unique_key]] if view.unique_key is not None else []),
         *([["died", f"{view.dead.reason}, {instant(view.dead.at_ms)}"]] if view.dead is not None else []),
     ]
 

@@ -37,6 +37,7 @@ from fairlane.verbs.config import (
     ThrottleList,
 )
 from fairlane.verbs.dead_letters import GetRedrive, ListRedrives, Redrive, RedriveList, StopRedrive
+from fairlane.verbs.fan_outs import FanOut
 from fairlane.verbs.keys import EVERY
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.queues import CreateQueue, DeleteQueue, EnsureQueue, ListQueues, QueueList, UpdateQueue
@@ -142,8 +143,8 @@ async def _queues(gateway: ClusterGateway, request: ListQueues, caller: Caller, 
     return QueueList(queues=[found[name] for name in sorted(found)])
 
 
-async def _forward(gateway: ClusterGateway, request: Forward, caller: Caller, context: CallContext) -> Answer:
-    """Forward within a group, because several groups can't share a commit."""
+async def _together(gateway: ClusterGateway, request: Forward | FanOut, caller: Caller, context: CallContext) -> Answer:
+    """Forward or fan out within a group, because several groups can't share a commit."""
     for target in request.messages:
         if (split := gateway.split_of(target)) is not None:
             raise split_into(target, split)
@@ -322,7 +323,8 @@ SPECIAL: Final[Mapping[str, ClusterVerb]] = {
     "delete_queue": _delete_queue,
     "queues": _queues,
     "schedules": _schedules,
-    "forward": _forward,
+    "forward": _together,
+    "fan_out": _together,
     "redrive": _redrive,
     "redrive_view": _of_redrive,
     "stop_redrive": _of_redrive,

@@ -27,6 +27,7 @@ def are_bare(messages: Sequence[NewMessage]) -> bool:
             or message.result_ttl_ms is not None
             or message.upload is not None
             or message.order_key is not None
+            or message.unique_key is not None
         ):
             return False
     return True
@@ -163,6 +164,8 @@ def _terms_fault(message: NewMessage) -> str | None:
         faults.append(whole_fault("result_ttl_ms", message.result_ttl_ms, least=0, most=spans))
     if message.order_key is not None:
         faults.append(text_fault("An order key", message.order_key, most=limits.ORDER_KEY_LENGTH_MAX))
+    if message.unique_key is not None:
+        faults.append(text_fault("A unique key", message.unique_key, most=limits.UNIQUE_KEY_LENGTH_MAX))
     if message.priority is not None and message.priority not in PRIORITY_NAMES:
         faults.append(f"priority is one of {', '.join(PRIORITY_NAMES)}, not {message.priority!r:.100}.")
     if message.throttles:

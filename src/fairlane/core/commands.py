@@ -187,6 +187,13 @@ class SweepResults(Command[None]):
 
 
 @dataclass(slots=True, kw_only=True)
+class EndFanOut(Command[None]):
+    """Put the continuation of a fan-out into its queue, because all members have ended. ``number`` is the message."""
+
+    number: int
+
+
+@dataclass(slots=True, kw_only=True)
 class Unclaim(Command[None]):
     """Return the claimed messages of a registered consumer to the queue."""
 

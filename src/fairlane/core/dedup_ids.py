@@ -1,7 +1,7 @@
-"""Under which names a queue remembers dedup ids: each tenant has its own, so that none can use up another's.
+"""Under which names a queue remembers dedup ids and unique keys: each tenant has its own, and can't use up another's.
 
 The tenant is the first name of the fairness key that a message gets. One text holds both, because a pair for each id
-would cost more memory than the id. A dedup id has no control characters, so no two pairs give the same text.
+would cost more memory than the id. Both have no control characters, so no two pairs give the same text.
 """
 
 from __future__ import annotations

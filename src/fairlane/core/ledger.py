@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from fairlane.core.claim_state import RegisteredConsumer
 from fairlane.core.dedup_ids import DedupHome
+from fairlane.core.fan_out_state import FanOuts
 from fairlane.core.finished import FinishedMessages
 from fairlane.core.pauses import PauseLog
 from fairlane.core.producer_numbers import ProducerNumbers
@@ -99,6 +100,7 @@ class Aftermath:
     result_ttl_ms: int | None = None
     pieces: Pieces | None = None
     order_key: str | None = None
+    unique_key: str | None = None
 
 
 class ScheduledItem(Item):
@@ -262,6 +264,7 @@ class Queue:
     staged_size: int = 0
     uploads: dict[int, Upload] = field(default_factory=dict)  # payloads that no message has taken yet
     dedups: dict[str, tuple[int, int]] = field(default_factory=dict)  # the number, and until when it counts
+    uniques: dict[str, int] = field(default_factory=dict)  # the number of the message that has each unique key
     tallies: dict[Key, KeyUsage] | None = None  # only where a limit on keys asks for it
     refused: int = 0  # messages that a limit kept out since the queue was created
     leased_groups: dict[Group, dict[int, Message]] | None = None  # only with strict order
@@ -291,6 +294,7 @@ class Ledger:
         redrives: those that run and the last of those that have ended, by number.
         base: the sequence of the record that recovery begins with.
         baseline: the sequence of the latest baseline, which is to be the next base.
+        fan_outs: messages that wait for others to end.
         finished: the messages that have ended and are remembered.
         dropped: bodies that have become unneeded since the writer last took this list.
         discarded: pieces that have become unneeded and are deleted little by little.
@@ -332,6 +336,7 @@ class Ledger:
         self.chunks: OrderedDict[int, ChunkHome] = OrderedDict()  # in the order of their homes
         self.dedup_homes: deque[DedupHome] = deque()
         self.producer_numbers: OrderedDict[str, ProducerNumbers] = OrderedDict()  # by caller; in the order of homes
+        self.fan_outs = FanOuts()
         self.finished = FinishedMessages()
         self.dropped: list[int] = []
         self.discarded = Discards()

@@ -75,7 +75,7 @@ class Presence:
             self._look_at_consumer((record.queue, record.owner or ""))
         elif isinstance(record, (ConsumerSet, ConsumerRemoved, ClaimsEnded)):
             self._look_at_consumer((record.queue, record.name))
-        elif isinstance(record, Staged):
+        elif isinstance(record, Staged):  # one without a sink waits for a fan-out, and is not swept
             self._look_at_sink((record.queue, record.sink))
         elif isinstance(record, (SinkSet, SinkRemoved)):
             self._look_at_sink((record.queue, record.name))

@@ -60,6 +60,7 @@ def _add_wishes(terms: Terms, messages: Sequence[NewMessage], now_ms: int) -> No
     terms.visibilities_ms = [message.visibility_timeout_ms for message in messages]
     terms.result_ttls_ms = [message.result_ttl_ms for message in messages]
     terms.order_keys = [message.order_key for message in messages]
+    terms.unique_keys = [message.unique_key for message in messages]
 
 
 def _add_declared(terms: Terms, rules: Declared, headers: list[Headers]) -> None:
@@ -139,6 +140,7 @@ def collapse(terms: Terms) -> Terms:
         _unless_all(terms.visibilities_ms, None),
         _unless_all(terms.result_ttls_ms, None),
         _unless_all(terms.order_keys, None),
+        _unless_all(terms.unique_keys, None),
     )
 
 
@@ -165,4 +167,5 @@ def take_rows(terms: Terms, rows: Sequence[int]) -> Terms:
         take(terms.visibilities_ms),
         take(terms.result_ttls_ms),
         take(terms.order_keys),
+        take(terms.unique_keys),
     )

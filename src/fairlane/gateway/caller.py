@@ -13,6 +13,7 @@ from fairlane.model.message import NewMessage
 from fairlane.model.partitions import queue_of
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.dead_letters import Redrive
+from fairlane.verbs.fan_outs import FanOut
 from fairlane.verbs.keys import EVERY, Grant, fits
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.messages import Enqueue
@@ -127,6 +128,9 @@ def check_rights(verb: Verb, request: Request[Any], caller: Caller) -> None:
     caller.check(verb.right, EVERY if queue is None else queue)
     if isinstance(request, Forward):
         for queue, messages in request.messages.items():
+            caller.check_producing(queue, messages)
+    elif isinstance(request, FanOut):
+        for queue, messages in (*request.messages.items(), (request.queue, [request.then])):
             caller.check_producing(queue, messages)
     elif (other := _other_queue(request)) is not None:
         caller.check("admin", other)

@@ -9,6 +9,7 @@ import msgspec
 from fairlane.model.message import NewMessage
 from fairlane.model.trace import TraceContext, with_trace
 from fairlane.verbs.batches import Stage
+from fairlane.verbs.fan_outs import FanOut
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.verb import Request
@@ -39,6 +40,9 @@ def with_context(request: Request[Any], context: CallContext) -> Request[Any]:
     """Return a request whose new messages carry the correlation id and trace of the call, or their own."""
     if isinstance(request, (Enqueue, Stage)):
         return msgspec.structs.replace(request, messages=_marked(request.messages, context))
+    if isinstance(request, FanOut):
+        members = {queue: _marked(news, context) for queue, news in request.messages.items()}
+        return msgspec.structs.replace(request, messages=members, then=_marked([request.then], context)[0])
     if isinstance(request, Forward):
         messages = {queue: _marked(news, context) for queue, news in request.messages.items()}
         return msgspec.structs.replace(request, messages=messages)

@@ -131,8 +131,7 @@ def _enqueued(columns: Columns, record: records.Enqueued, count: int) -> None:
 
 def _staged(columns: Columns, record: records.Staged, count: int) -> None:
     _put_new(columns, record, count)
-    columns.fill("name", record.sink, count)
-    columns.fill("position", record.batch, count)
+    _put_batch(columns, record, count)
     columns.fill("value", record.part, count)
 
 
@@ -140,8 +139,13 @@ def _published(columns: Columns, record: records.Published, count: int) -> None:
     _put_messages(columns, record, count)
     columns.put("size_bytes", record.sizes)
     _put_terms(columns, record.terms, count)
-    columns.fill("name", record.sink, count)
-    columns.fill("position", record.batch, count)
+    _put_batch(columns, record, count)
+
+
+def _put_batch(columns: Columns, record: records.Staged | records.Published, count: int) -> None:
+    if record.sink:  # a continuation of a fan-out belongs to no batch
+        columns.fill("name", record.sink, count)
+        columns.fill("position", record.batch, count)
 
 
 def _put_terms(columns: Columns, terms: Terms, count: int) -> None:

@@ -109,6 +109,12 @@ OF_OTHERS: Final[dict[type[AnyRecord], Callable[[Any], dict[str, object]]]] = {
         "error": one.error,
         "value": details_text(missed=one.missed),
     },
+    records.FannedOut: lambda one: {
+        "queue": one.queue,
+        "name": one.name,
+        "message_id": one.number,
+        "value": details_text(members=sum(count for runs in one.members.values() for _, count in runs)),
+    },
     records.UploadBegun: lambda one: {"queue": one.queue, "position": one.sequence, "by": one.by},
     records.PieceStored: lambda one: {"queue": one.queue, "position": one.upload, "size_bytes": one.size},
     records.UploadDropped: lambda one: {"queue": one.queue, "position": one.upload, "reason": one.reason, "by": one.by},

@@ -25,9 +25,11 @@ from fairlane.model.waits import WaitReasons, split_wait
 ReturnReason: TypeAlias = Literal["failure", "defer", "expiry", "release"]
 LOST: Final = frozenset(("expiry", "release"))
 """Why leases end without a word from their holder. They count as attempts, but not as failures."""
-DeadReason: TypeAlias = Literal["max_attempts", "max_expiries", "hook", "deadline", "requested"]
+DeadReason: TypeAlias = Literal["max_attempts", "max_expiries", "hook", "deadline", "requested", "members"]
 RemoveReason: TypeAlias = Literal["deadline", "dropped", "purged", "cancelled", "unstaged"]
 RedriveOutcome: TypeAlias = Literal["done", "stopped", "failed"]
+Runs: TypeAlias = list[tuple[int, int]]
+"""Runs of consecutive numbers: the first of each, and how many."""
 UploadDropReason: TypeAlias = Literal["silence", "requested"]
 
 
@@ -70,6 +72,7 @@ class Terms(msgspec.Struct, array_like=True, gc=False):
     visibilities_ms: list[int | None] | None = None
     result_ttls_ms: list[int | None] | None = None
     order_keys: list[str | None] | None = None
+    unique_keys: list[str | None] | None = None
 
 
 class Numbered(msgspec.Struct, array_like=True, gc=False):
@@ -498,6 +501,26 @@ class ScheduleMissed(Record, tag="schedule_missed"):
     error: str | None = None
 
 
+class FannedOut(Record, tag="fanned_out"):
+    """Messages were enqueued, and one more was staged, without a sink: it waits until all of these have ended.
+
+    Attributes:
+        queue: the queue of the continuation, which is the message that waits.
+        name: what its producer calls the fan-out.
+        number: the continuation.
+        members: the messages that it waits for, by queue.
+        window_ms: how long after the end the name is known.
+        runs_anyway: whether the continuation runs even if a member fails.
+    """
+
+    queue: str
+    name: str
+    number: int
+    members: dict[str, Runs]
+    window_ms: int
+    runs_anyway: bool = False
+
+
 class UploadBegun(Record, tag="upload_begun"):
     """A caller begins to upload a payload; the sequence is the number of the upload. All pieces have one size."""
 
@@ -619,6 +642,7 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
     """Where and how each attempt of ``errors`` failed; None if that is known of none."""
     pieces: PiecesImage | None = None
     order_key: str | None = None
+    unique_key: str | None = None
 
 
 class RedriveImage(msgspec.Struct, array_like=True, gc=False):
@@ -628,6 +652,16 @@ class RedriveImage(msgspec.Struct, array_like=True, gc=False):
     started_ms: int
     moved: int
     end: RedriveEnd | None
+
+
+class FanOutImage(msgspec.Struct, array_like=True, gc=False):
+    """Everything the ledger knows of a fan-out; see ``core/fan_out_state.py``."""
+
+    order: FannedOut
+    open: dict[str, Runs]
+    done: int = 0
+    failed: int = 0
+    until_ms: int = 0
 
 
 class DedupImage(msgspec.Struct, array_like=True, gc=False):
@@ -823,6 +857,7 @@ class Baseline(Record, tag="baseline"):
     redrives: list[RedriveImage] = []
     discarded: list[int] = []
     """The pieces that are to be deleted, in this order."""
+    fan_outs: list[FanOutImage] = []
 
 
 AnyRecord: TypeAlias = (
@@ -857,6 +892,7 @@ AnyRecord: TypeAlias = (
     | SchedulePaused
     | ScheduleFired
     | ScheduleMissed
+    | FannedOut
     | UploadBegun
     | PieceStored
     | UploadDropped

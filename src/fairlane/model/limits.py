@@ -38,6 +38,8 @@ HEADERS_LENGTH_MAX: Final = 64 * 1024
 CORRELATION_ID_LENGTH_MAX: Final = 128
 DEDUP_ID_LENGTH_MAX: Final = 256
 ORDER_KEY_LENGTH_MAX: Final = 256
+UNIQUE_KEY_LENGTH_MAX: Final = 256
+FAN_OUT_NAME_LENGTH_MAX: Final = 256
 PRODUCER_LENGTH_MAX: Final = 128
 """Characters in the name of a producer that numbers its messages."""
 PRODUCER_NUMBER_MAX: Final = 2**53 - 1

@@ -63,6 +63,8 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         upload: the upload that has its payload, instead of ``payload``.
         order_key: in a queue with strict order, what the message is kept in order with: the messages of the same
             fairness key that have the same one. By default all of the fairness key that have none.
+        unique_key: while a message of the same tenant with the same one waits, is delayed or is leased in the queue,
+            another is not enqueued; the id of the first is returned.
     """
 
     payload: bytes = b""
@@ -81,6 +83,7 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     result_ttl_ms: int | None = None
     upload: str | None = None
     order_key: str | None = None
+    unique_key: str | None = None
 
 
 class MessageTerms(TypedDict, total=False):
@@ -100,6 +103,7 @@ class MessageTerms(TypedDict, total=False):
     visibility_timeout_ms: int | None
     result_ttl_ms: int | None
     order_key: str | None
+    unique_key: str | None
 
 
 class FailureDetail(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -133,7 +137,7 @@ class DeadLetterOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
     origin: str
     reason: str
-    """``max_attempts``, ``max_expiries``, ``hook``, ``deadline`` or ``requested``."""
+    """``max_attempts``, ``max_expiries``, ``hook``, ``deadline``, ``requested`` or ``members``."""
     at_ms: int
 
 
@@ -241,3 +245,5 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     visibility_timeout_ms: int | None = None
     """Its own visibility timeout, if it has one."""
     order_key: str | None = None
+    unique_key: str | None = None
+    """The name that no other message of its tenant in the queue can have while it is not done."""

@@ -35,6 +35,20 @@ class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int = 0
 
 
+class MembersView(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the members of a fan-out have come, for its continuation.
+
+    Attributes:
+        total: how many there are.
+        done: how many were acknowledged.
+        failed: how many have ended otherwise: as dead letters, cancelled, or removed.
+    """
+
+    total: int
+    done: int
+    failed: int
+
+
 class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     """The status of a message, while it exists and for as long as its end is known.
 
@@ -56,6 +70,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
         finished_ms: when it reached its end.
         result_bytes: of a message that is done, the size of its result; None if none is kept.
         kept_until_ms: until when its end and its result are kept.
+        members: of the continuation of a fan-out, how far the members have come.
         version: changes whenever the status does; ``status`` with ``after`` waits for that.
     """
 
@@ -78,6 +93,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     kept_until_ms: int | None = None
     version: str = ""
     progress: ProgressView | None = None
+    members: MembersView | None = None
 
     @property
     def is_final(self) -> bool:

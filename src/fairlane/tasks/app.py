@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import fields, replace
 from datetime import datetime
@@ -16,10 +16,11 @@ from fairlane.errors import InvalidArgument
 from fairlane.model.message import PriorityName
 from fairlane.model.policy import QueuePolicy
 from fairlane.tasks.arguments import ArgumentsInvalid, Encoding, TaskArguments
+from fairlane.tasks.calls import Chain, Members, Sendable, TaskCall, chain_of
 from fairlane.tasks.dispatch import AnyTask, task_handler
 from fairlane.tasks.homes import AppHomes
 from fairlane.tasks.options import Duration, SendOptions
-from fairlane.tasks.task import KeySource, SendContext, TaskDefinition, TypedTask
+from fairlane.tasks.task import KeySource, SendContext, TaskDefinition, TypedTask, UniqueSource
 from fairlane.verbs.methods.conversions import given_fields
 from fairlane.worker.app import Worker
 from fairlane.worker.handlers import QueueHandler
@@ -46,6 +47,8 @@ class TaskTerms(TypedDict, total=False):
         policy: the policy with which the queue is created if it does not exist.
         name: the name under which messages refer to it; that of the function by default.
         key: the parameter whose argument is the fairness key, or a function of the arguments.
+        unique: the parameter whose argument is unique, or a function of the arguments: while a job of the task and the
+            same tenant with the same one waits or runs, another is not enqueued.
         cron, timezone: when a schedule of the broker sends the task by itself; its parameters need defaults.
         every: in place of ``cron``, the interval, such as ``"5m"``.
         encoding: how arguments are encoded: ``json``, or ``msgpack``.
@@ -63,6 +66,7 @@ class TaskTerms(TypedDict, total=False):
     policy: QueuePolicy | Mapping[str, object]
     name: str
     key: KeySource
+    unique: UniqueSource
     cron: str
     timezone: str
     every: Duration
@@ -151,6 +155,22 @@ class App(Worker):
         """The tasks by name."""
         return {name: task for tasks in self._tasks.values() for name, task in tasks.items()}
 
+    # ---------------------------------------------------------------------------------------------------- several jobs
+
+    def chain(self, *calls: TaskCall[Any]) -> Chain[Any]:
+        """Return jobs that run one after the other: each is sent in the commit that acknowledges the one before.
+
+        A job that becomes a dead letter or is cancelled ends its chain; a redrive goes on with it.
+        """
+        return chain_of(calls)
+
+    def fan_out(self, calls: Iterable[Sendable[Any]]) -> Members:
+        """Return jobs, or chains, that are sent together; ``.then(call).send()`` sends them with one more.
+
+        That one runs once, when all others have ended.
+        """
+        return Members(self._context, calls)
+
     # ----------------------------------------------------------------------------------------------------- connections
 
     @asynccontextmanager
@@ -217,6 +237,7 @@ class App(Worker):
             name=name,
             policy=HandlerPolicy(**{"queue": queue} | given),
             key=terms.get("key"),
+            unique=terms.get("unique"),
             declared=declared,
             keeps_results="result_ttl" in terms or bool(declared.get("result_ttl_ms")),
             cron=terms.get("cron"),

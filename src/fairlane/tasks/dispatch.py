@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from fairlane.model.message import Delivery
+from fairlane.tasks.calls import continued
 from fairlane.tasks.task import TASK_HEADER, TypedTask
 from fairlane.worker.handlers import QueueHandler
 from fairlane.worker.message import ThreadMessage, WorkMessage
@@ -58,8 +59,10 @@ class TaskDispatch:
             if task.arguments.takes_message:
                 args.insert(0, message)
             if task.is_async:
-                return _verdict(task, await task.function(*args, **kwargs))
-            return _verdict(task, await threads.run(_in_thread(task.function, args, kwargs), message))
+                answer = await task.function(*args, **kwargs)
+            else:
+                answer = await threads.run(_in_thread(task.function, args, kwargs), message)
+            return continued(message.headers, _verdict(task, answer))
 
         return dispatch
 

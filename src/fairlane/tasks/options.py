@@ -27,6 +27,7 @@ class SendTerms(TypedDict, total=False):
     priority: PriorityName | None
     throttles: tuple[str, ...]
     dedup_id: str | None
+    unique: str | None
     correlation_id: str | None
     max_attempts: int | None
     result_ttl: Duration | None
@@ -49,6 +50,7 @@ class SendOptions:
         priority: ``high``, ``normal`` or ``low``, among the jobs of its key.
         throttles: names of throttles that the job waits for.
         dedup_id: a second job of the same tenant with the same one, within the queue's window, is not enqueued.
+        unique: while a job of the task and the same tenant with the same one waits or runs, another is not enqueued.
         correlation_id: a name that follows the job through logs and traces.
         max_attempts: failed attempts before the job becomes a dead letter.
         result_ttl: how long what the task returns is kept, and how the job ended.
@@ -66,6 +68,7 @@ class SendOptions:
     priority: PriorityName | None = None
     throttles: tuple[str, ...] = ()
     dedup_id: str | None = None
+    unique: str | None = None
     correlation_id: str | None = None
     max_attempts: int | None = None
     result_ttl: Duration | None = None

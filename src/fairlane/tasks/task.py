@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, ParamSpec, TypeAlias, TypeVar, Unpack
 
+from msgspec.structs import replace
+
 from fairlane.client.aio import AsyncClient
 from fairlane.client.limited import AsyncLimitedClient
 from fairlane.errors import FairlaneError, Forbidden, InvalidArgument, QueueNotFound
@@ -13,6 +15,7 @@ from fairlane.model.message import Key, NewMessage
 from fairlane.model.schedules import ScheduleSpec
 from fairlane.model.spelling import did_you_mean
 from fairlane.tasks.arguments import EncodedArguments, TaskArguments
+from fairlane.tasks.calls import TaskCall
 from fairlane.tasks.handle import JobHandle, ThreadJobHandle
 from fairlane.tasks.homes import AppHomes
 from fairlane.tasks.options import Duration, SendOptions, SendTerms, span_ms
@@ -24,6 +27,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 TASK_HEADER: Final = "fairlane-task"
 """The header that names the task of a message."""
+UniqueSource: TypeAlias = str | Callable[..., str | int | None]
+"""Where the unique key of a job comes from: the name of a parameter, or a function of the arguments."""
 KeySource: TypeAlias = str | Callable[..., Key | int | None]
 """Where the fairness key of a job comes from: the name of a parameter, or a function of the arguments."""
 Sent: TypeAlias = "list[str | FairlaneError]"
@@ -37,6 +42,7 @@ class TaskDefinition:
         name: the name under which messages refer to it.
         policy: its queue, and how its jobs are handled.
         key: where the fairness key comes from; None for the default key.
+        unique: where the unique key comes from; None for none.
         declared: the policy of its queue, if the queue has to be created.
         keeps_results: whether what it returns is the result of the job.
         cron, timezone, every: when a schedule sends it by itself.
@@ -47,6 +53,7 @@ class TaskDefinition:
     key: KeySource | None
     declared: Mapping[str, object]
     keeps_results: bool = False
+    unique: UniqueSource | None = None
     cron: str | None = None
     timezone: str = "UTC"
     every: Duration | None = None
@@ -64,7 +71,11 @@ class TaskDefinition:
     def schedule(self, message: NewMessage) -> ScheduleSpec:
         """Return the schedule that sends a message of the task."""
         return ScheduleSpec(
-            cron=self.cron, timezone=self.timezone, every_ms=span_ms("every", self.every), message=message
+            cron=self.cron,
+            timezone=self.timezone,
+            every_ms=span_ms("every", self.every),
+            message=replace(message, unique_key=None),
+            overlap="allow" if message.unique_key is None else "skip",
         )
 
 
@@ -103,7 +114,8 @@ class TypedTask(Generic[P, R]):
         self._context = context
         self._options = options
         self.__doc__ = function.__doc__
-        _check_key(definition, arguments)
+        _check_source(definition, arguments, definition.key, "its fairness key")
+        _check_source(definition, arguments, definition.unique, "its unique key")
 
     def __repr__(self) -> str:
         return f"<Task {self.name} of queue {self.queue}>"
@@ -133,9 +145,19 @@ class TypedTask(Generic[P, R]):
             CallTimedOut: no server answered in time.
             QueueFull, KeyFull, GlobalFull: a limit was reached.
         """
-        message = self.message(*args, **kwargs)
-        job_id = await self._context.homes.call(lambda client: self._enqueue(client, message))
-        return self.job(job_id)
+        return await self.send_message(self.message(*args, **kwargs))
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
+        """Return a job without sending it, for ``App.chain`` and ``App.fan_out``."""
+        return TaskCall(self, self._made(args, kwargs))
+
+    async def send_message(self, message: NewMessage) -> JobHandle[R]:
+        """Send a job that ``message`` has returned; see ``send``."""
+        return self.job(await self._context.homes.call(lambda client: self._enqueue(client, message)))
+
+    def send_message_sync(self, message: NewMessage) -> ThreadJobHandle[R]:
+        """Send a job that ``message`` has returned, from a thread; see ``send``."""
+        return self.thread_job(self._context.homes.call_sync(lambda client: self._enqueue(client, message)))
 
     async def send_many(self, calls: Sequence[Mapping[str, Any]]) -> list[JobHandle[R] | FairlaneError]:
         """Send a job for each mapping of arguments, in one commit. Return a handle or an error for each.
@@ -150,9 +172,7 @@ class TypedTask(Generic[P, R]):
 
     def send_sync(self, *args: P.args, **kwargs: P.kwargs) -> ThreadJobHandle[R]:
         """Send a job from a thread; see ``send``."""
-        message = self.message(*args, **kwargs)
-        job_id = self._context.homes.call_sync(lambda client: self._enqueue(client, message))
-        return self.thread_job(job_id)
+        return self.send_message_sync(self.message(*args, **kwargs))
 
     def send_many_sync(self, calls: Sequence[Mapping[str, Any]]) -> list[ThreadJobHandle[R] | FairlaneError]:
         """Send a job for each mapping of arguments, from a thread; see ``send_many``."""
@@ -176,24 +196,24 @@ class TypedTask(Generic[P, R]):
         payload, arguments = self.arguments.encode(args, kwargs)
         options = self._options
         headers = {**(options.headers or {}), TASK_HEADER: self.name}
-        key = options.key if options.key is not None else self._key_of(arguments)
-        terms = options.terms(self._context.now_ms())
-        return NewMessage(payload=payload, **terms | {"headers": headers, "fairness_key": key})
+        key = options.key if options.key is not None else self._derived(self.definition.key, arguments)
+        unique = options.unique if options.unique is not None else self._derived(self.definition.unique, arguments)
+        terms = options.terms(self._context.now_ms()) | {
+            "headers": headers,
+            "fairness_key": key if key is None or isinstance(key, str | tuple) else str(key),
+            "unique_key": None if unique is None else f"{self.name}:{unique}",
+        }
+        return NewMessage(payload=payload, **terms)
 
     def _message_of(self, call: Mapping[str, Any]) -> NewMessage:
         if not isinstance(call, Mapping):
             raise InvalidArgument(f"send_many() takes mappings of arguments by name, got {type(call).__name__}.")
         return self._made((), call)
 
-    def _key_of(self, arguments: EncodedArguments) -> Key | None:
-        source = self.definition.key
-        if source is None:
-            return None
-        if isinstance(source, str):
-            key = self.arguments.value(arguments, source)
-        else:
-            key = source(**self.arguments.complete(arguments))
-        return key if key is None or isinstance(key, str | tuple) else str(key)
+    def _derived(self, source: str | Callable[..., Any] | None, arguments: EncodedArguments) -> Any:  # noqa: ANN401 - what the source returns
+        if source is None or isinstance(source, str):
+            return None if source is None else self.arguments.value(arguments, source)
+        return source(**self.arguments.complete(arguments))
 
     async def _enqueue(self, client: AsyncClient, message: NewMessage) -> str:
         limited = self._limited(client)
@@ -226,8 +246,7 @@ class TypedTask(Generic[P, R]):
         return ENQUEUE_WAIT_MS if wait_ms is None else wait_ms
 
 
-def _check_key(definition: TaskDefinition, arguments: TaskArguments) -> None:
-    source = definition.key
+def _check_source(definition: TaskDefinition, arguments: TaskArguments, source: object, what: str) -> None:
     if isinstance(source, str) and source not in arguments.parameters:
         question = did_you_mean(source, tuple(arguments.parameters))
-        raise InvalidArgument(f"Task {definition.name!r} has no parameter {source!r} for its fairness key.{question}")
+        raise InvalidArgument(f"Task {definition.name!r} has no parameter {source!r} for {what}.{question}")

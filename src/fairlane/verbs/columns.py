@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from operator import attrgetter
 from typing import Any, Final, TypeVar, overload
 
 from fairlane.model.ids import MessageIds, ids_under
@@ -335,31 +336,18 @@ class DeliveryColumns(LazyRows[Any]):
         return DeliveryRow(self, at)
 
 
+_NAMES: Final = {str, type(None)}
+_OTHERS: Final = tuple(name for name in NewMessage.__struct_fields__ if name not in {"payload", "fairness_key"})
+_others = attrgetter(*_OTHERS)
+_NONE_SET: Final = _others(NewMessage())
+
+
 def are_plain(messages: Sequence[NewMessage]) -> bool:
     """Return whether messages have nothing but payloads and fairness keys that are plain names."""
     for message in messages:
-        if (
-            message.headers
-            or message.dedup_id is not None
-            or message.correlation_id is not None
-            or message.throttles != ()
-            or message.delay_ms != 0
-            or message.cost is not None
-            or message.weight is not None
-            or message.priority is not None
-            or message.deadline_ms is not None
-            or message.max_attempts is not None
-            or message.visibility_timeout_ms is not None
-            or message.result_ttl_ms is not None
-            or message.upload is not None
-            or message.order_key is not None
-            or type(message.payload) is not bytes
-        ):
+        if _others(message) != _NONE_SET or type(message.payload) is not bytes:
             return False
     return {type(message.fairness_key) for message in messages} <= _NAMES
-
-
-_NAMES: Final = {str, type(None)}
 
 
 def receipt_columns(leased: Sequence[object]) -> ReceiptColumns | None:

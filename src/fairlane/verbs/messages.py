@@ -24,11 +24,14 @@ class EnqueueResult(Shape, frozen=True, kw_only=True):
     Attributes:
         correlation_id: the correlation id of the message; its own id if it was given none. It is missing for a message
             that repeats one by its dedup id if that one has left the queue.
+        is_repeat: whether nothing was enqueued, because the message repeats another, whose id this is: by its dedup id,
+            or because that one has its unique key and is not done.
     """
 
     id: str | None = None
     correlation_id: str | None = None
     error: ErrorBody | None = None
+    is_repeat: bool = False
 
 
 class EnqueueResults(Shape, frozen=True, kw_only=True):

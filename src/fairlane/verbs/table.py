@@ -10,6 +10,7 @@ from fairlane.verbs import (
     cluster,
     config,
     dead_letters,
+    fan_outs,
     journal,
     keys,
     leases,
@@ -26,6 +27,7 @@ _TOPICS: Final = (
     *(
         messages,
         leases,
+        fan_outs,
         uploads,
         status,
         queues,

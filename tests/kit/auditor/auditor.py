@@ -27,6 +27,7 @@ from fairlane.model.ids import number_text
 from fairlane.model.message import NEVER_MS, PRIORITY_NAMES, Delivery, NewMessage
 from tests.kit.auditor.books import Books, Entry, ProducerNumber, QueueBook, Sent, path_of, violated
 from tests.kit.auditor.claims import check_present, picture_of_consumer
+from tests.kit.auditor.fan_outs import check_fan_outs
 from tests.kit.auditor.finished import check_finished, check_swept, told_status
 from tests.kit.auditor.journal import JournalAuditor, picture_of_entry
 from tests.kit.auditor.redrives import check_redrives
@@ -85,7 +86,9 @@ class Auditor:
         birth = self.books.births.get(number)
         if birth is None:
             violated(f"enqueue of {message.payload[:20]!r} was acknowledged as {number}, which is not durable")
-        is_repeat = message.dedup_id is not None and birth.dedup_id == message.dedup_id
+        is_repeat = (message.dedup_id is not None and birth.dedup_id == message.dedup_id) or (
+            message.unique_key is not None and birth.message.unique_key == message.unique_key
+        )
         if birth.queue != queue or not (birth.message.payload == message.payload or is_repeat):
             violated(f"enqueue of {message.payload[:20]!r} in {queue} was acknowledged as {number}, which is {birth}")
 
@@ -261,6 +264,7 @@ class Auditor:
         _check_numbers(ledger, books, now_ms)
         check_redrives(books, (redrive.image() for redrive in ledger.redrives.values()))
         check_finished(ledger.finished, books)
+        check_fan_outs(books, ledger.fan_outs.images(), books.at_ms)
         alive = list(books.alive())
         check_uploads(ledger, books)
         if (ledger.messages, ledger.size) != (len(alive), books.size()):
@@ -342,6 +346,10 @@ def _check_queue(queue: Queue, book: QueueBook, now_ms: int) -> None:
     dedups = {_named(name): known for name, known in queue.dedups.items() if known[1] > now_ms}
     if dedups != {dedup_id: known for dedup_id, known in book.dedups.items() if known[1] > now_ms}:
         violated(f"queue {name} remembers {dedups}, should be {book.dedups}")
+    named = [entry for entry in book.entries.values() if entry.unique_key is not None]
+    uniques = {(entry.path[0], entry.unique_key): entry.number for entry in named}
+    if {_named(name): number for name, number in queue.uniques.items()} != uniques:
+        violated(f"queue {name} has unique keys {queue.uniques}, should be {uniques}")
 
 
 def _check_numbers(ledger: Ledger, books: Books, now_ms: int) -> None:
@@ -365,7 +373,7 @@ def _check_numbers(ledger: Ledger, books: Books, now_ms: int) -> None:
 
 
 def _named(name: str) -> tuple[str, str]:
-    """Return the tenant and the dedup id of a name under which a queue remembers one."""
+    """Return the tenant and the dedup id or unique key of a name under which a queue remembers one."""
     tenant, between, dedup_id = name.partition("\0")
     return (tenant, dedup_id) if between else ("default", name)
 
@@ -403,4 +411,5 @@ def _picture(message: Message) -> tuple[object, ...]:
         *(None if after is None else after.result_ttl_ms, message.leased_ms),
         () if message.pieces is None else tuple(message.pieces.numbers),
         None if after is None else after.order_key,
+        None if after is None else after.unique_key,
     )

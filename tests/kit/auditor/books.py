@@ -67,6 +67,7 @@ class Entry:
     visibility_ms: int | None
     ttl_ms: int | None
     order_key: str | None
+    unique_key: str | None
     line: int
     correlation_id: str | None = None
     attempts: int = 0
@@ -162,6 +163,46 @@ class ScheduleBook:
     last_ms: int | None = None
     last_number: int | None = None
     missed_ms: int | None = None
+
+
+@dataclass(slots=True)
+class FanOutBook:
+    """A fan-out: the members that are open, and all that it ever had.
+
+    Attributes:
+        ended_ms: when its continuation was published, and ``ended_at`` the sequence; None and 0 before.
+    """
+
+    queue: str
+    name: str
+    number: int
+    open: set[int]
+    runs_anyway: bool
+    window_ms: int
+    done: int = 0
+    failed: int = 0
+    ended_ms: int | None = None
+    ended_at: int = 0
+    known: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.known |= self.open
+
+    def join(self, numbers: Iterable[int]) -> None:
+        """Add members."""
+        self.open.update(numbers)
+        self.known |= self.open
+
+    def settle(self, number: int, *, is_done: bool) -> None:
+        """Note the end of a message, if it is an open member and the fan-out has not ended."""
+        if number in self.open and self.ended_ms is None:
+            self.open.remove(number)
+            self.done += is_done
+            self.failed += not is_done
+
+    def counts_at(self, now_ms: int) -> bool:
+        """Return whether its name must be known."""
+        return self.ended_ms is None or now_ms < self.ended_ms + self.window_ms
 
 
 @dataclass(slots=True)
@@ -284,6 +325,8 @@ class Books:
     fates: dict[int, str] = field(default_factory=dict)
     finished: dict[int, FinishedNote] = field(default_factory=dict)
     """Messages that are remembered after their end."""
+    fan_outs: dict[int, FanOutBook] = field(default_factory=dict)
+    """By the number of the continuation."""
     leases: dict[int, LeaseNote] = field(default_factory=dict)
     claims: dict[tuple[str, str, int], ClaimNote] = field(default_factory=dict)
     """The latest claim of each queue, consumer and number."""
@@ -395,11 +438,17 @@ class Books:
         book = self.queues[entry.queue]
         del (book.entries if entry.line else book.staged)[entry.number]
         self.fates[entry.number] = fate
+        self.settle_member(entry.number, is_done=fate == "acked")
         self.discarded += entry.pieces
         self.chunks[entry.chunk] -= 1
         if not self.chunks[entry.chunk]:
             del self.chunks[entry.chunk]
         self.counts[fate.partition(":")[0]] += 1
+
+    def settle_member(self, number: int, *, is_done: bool) -> None:
+        """Note the end of a message for the fan-out that it is a member of."""
+        for fan_out in self.fan_outs.values():
+            fan_out.settle(number, is_done=is_done)
 
     def move(self, entry: Entry, target: str) -> None:
         """Move a message to another queue."""

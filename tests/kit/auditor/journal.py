@@ -11,6 +11,7 @@ from fairlane.journal import records as r
 from fairlane.ports.store import Commit
 from tests.kit.auditor.books import Books, Entry, QueueBook, Sent, path_of, violated
 from tests.kit.auditor.claims import picture_of_consumer
+from tests.kit.auditor.fan_outs import check_fan_outs
 from tests.kit.auditor.messages import MessageRecords
 from tests.kit.auditor.order import check_prefixes
 from tests.kit.auditor.redrives import check_redrives
@@ -60,6 +61,7 @@ class JournalAuditor(MessageRecords):
             r.SchedulePaused: self._schedule_paused,
             r.ScheduleFired: self._schedule_fired,
             r.ScheduleMissed: self._schedule_missed,
+            r.FannedOut: self._fanned_out,
             r.ReaderSet: self._reader_set,
             r.Opened: self._opened,
             r.Skipped: self._skipped,
@@ -90,6 +92,7 @@ class JournalAuditor(MessageRecords):
             self._entering[type(record)](record, page.at_ms)
             books.next_sequence += record.count
         self._check_overstayed()
+        self._check_fan_outs()
         check_prefixes(books)
         if not any(isinstance(record, r.Opened) for record in page.records):  # an opening comes before its first cycle
             self._check_expiries(page.at_ms)
@@ -125,6 +128,9 @@ class JournalAuditor(MessageRecords):
         self._note_gone(record.queue)
         for number in [upload.number for upload in self._books.uploads.values() if upload.queue == record.queue]:
             self._books.drop_upload(number)
+        gone = [number for number, one in self._books.fan_outs.items() if one.queue == record.queue]
+        for number in gone:
+            del self._books.fan_outs[number]
         del self._books.queues[record.queue]
         self._books.removed_at[record.queue] = record.sequence
 
@@ -216,7 +222,7 @@ class JournalAuditor(MessageRecords):
                 violated(f"{count} messages of chunk {number} are carried of {self._books.chunks[number]}")
         self._check_carried(record.finished)
 
-    def _baseline(self, record: r.Baseline, _at_ms: int) -> None:
+    def _baseline(self, record: r.Baseline, at_ms: int) -> None:
         books = self._books
         queues = {
             image.name: (
@@ -246,6 +252,7 @@ class JournalAuditor(MessageRecords):
         if temporary != books.temporary:
             violated(f"the baseline says that {temporary} expire; true is {books.temporary}")
         check_redrives(books, record.redrives)
+        check_fan_outs(books, record.fan_outs, at_ms)
         if record.discarded != books.discarded:
             violated(f"the baseline says that {record.discarded} are to be deleted; true is {books.discarded}")
 
@@ -259,6 +266,7 @@ def picture_of_entry(entry: Entry) -> tuple[object, ...]:
         *(entry.dead_reason, entry.dead_ms, entry.state, entry.correlation_id, entry.expiries, entry.late_token),
         *(entry.attempts_max, entry.visibility_ms, entry.dead_at, entry.ttl_ms, entry.leased_ms, entry.pieces),
         entry.order_key,
+        entry.unique_key,
     )
 
 
@@ -274,4 +282,5 @@ def picture_of_image(image: r.MessageImage) -> tuple[object, ...]:
         *(image.result_ttl_ms, image.leased_ms),
         () if image.pieces is None else tuple(image.pieces.numbers),
         image.order_key,
+        image.unique_key,
     )

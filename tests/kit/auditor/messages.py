@@ -25,6 +25,7 @@ from tests.kit.auditor.books import (
     violated,
 )
 from tests.kit.auditor.claims import ClaimRecords
+from tests.kit.auditor.fan_outs import FanOutRecords
 from tests.kit.auditor.finished import FinishedRecords
 from tests.kit.auditor.order import check_acked, check_leased
 from tests.kit.auditor.redrives import RedriveRecords
@@ -36,7 +37,9 @@ from tests.kit.auditor.uploads import UploadRecords
 from tests.kit.simulation.hooks import ON_ENQUEUE, failure_answer
 
 
-class MessageRecords(ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords, UploadRecords, ScheduleRecords):
+class MessageRecords(
+    FanOutRecords, ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords, UploadRecords, ScheduleRecords
+):
     """Enters records about messages."""
 
     def __init__(self, books: Books, rules: Rules, sent: dict[bytes, Sent]) -> None:
@@ -62,10 +65,13 @@ class MessageRecords(ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords,
         for at, (entry, message) in enumerate(self._taken_in(record, at_ms)):
             dedup_id = None if record.dedup_ids is None else record.dedup_ids[at]
             self._check_dedup(book, record, entry, dedup_id, message, at_ms)
+            self._check_unique(book, entry)
             self._check_number(book, record, at, message, at_ms)
             self._books.births[entry.number] = Birth(book.name, message, dedup_id, at_ms)
             entry.is_fresh = entry.due_ms is None
             self._books.add(entry)
+        if record.cause is not None:
+            self._take_places(record)
         self._check_limits(book, rows_of(record.terms))
 
     def _staged(self, record: r.Staged, at_ms: int) -> None:
@@ -75,7 +81,8 @@ class MessageRecords(ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords,
             entry.line, entry.is_fresh = 0, False
             book.staged[entry.number] = entry
         self._check_limits(book, rows_of(record.terms))
-        self._stage(record, at_ms)
+        if record.sink:
+            self._stage(record, at_ms)
 
     def _taken_in(self, record: r.Enqueued | r.Staged, at_ms: int) -> list[tuple[Entry, NewMessage]]:
         """Return the new messages of a record with what was sent, and check that they are equal."""
@@ -131,6 +138,14 @@ class MessageRecords(ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords,
         if record.dedup_until_ms != at_ms + book.policy.dedup_window_ms:
             violated(f"dedup id {dedup_id!r} counts until {record.dedup_until_ms}")
         book.dedups[name] = (number, record.dedup_until_ms)
+
+    @staticmethod
+    def _check_unique(book: QueueBook, entry: Entry) -> None:
+        """Check that no other message of the tenant in the queue has the unique key of a new message."""
+        name = (entry.path[0], entry.unique_key)
+        for other in book.entries.values() if entry.unique_key is not None else ():
+            if (other.path[0], other.unique_key) == name:
+                violated(f"message {entry.number} has unique key {entry.unique_key!r}, as {other.number} has")
 
     def _check_number(self, book: QueueBook, record: r.Enqueued, at: int, message: NewMessage, at_ms: int) -> None:
         """Check that a message has a number that it was sent under, and that no other has this number and counts."""
@@ -279,6 +294,9 @@ class MessageRecords(ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords,
                 self._check_late(entry, at_ms)
                 if policy.deadline_action != "dlq":
                     violated(f"message {entry.number} is a dead letter by its deadline, against the policy")
+            elif record.reason == "members":
+                if entry.number not in self._books.fan_outs or entry.token:
+                    violated(f"message {entry.number} is dead for its members: {entry}")
             else:
                 self._check_ended(entry, record.ended or "", at_ms)
                 entry.fail(at_ms, record.ended or "", record.errors[at] if record.errors is not None else "")
@@ -288,6 +306,8 @@ class MessageRecords(ClaimRecords, SinkRecords, RedriveRecords, FinishedRecords,
                     violated(f"message {entry.number} is dead after {entry.failures} failures by {record.reason}")
             entry.late_token = 0
             entry.origin, entry.dead_reason, entry.dead_ms = record.queue, record.reason, at_ms
+            entry.unique_key = None
+            self._books.settle_member(entry.number, is_done=False)
             entry.due_ms = entry.deadline_ms = None
             entry.line = entry.dead_at = record.sequence + at
             named = policy.dead_letter_queue

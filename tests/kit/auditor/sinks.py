@@ -19,6 +19,9 @@ class SinkRecords:
 
     _books: Books
 
+    def _publish_held(self, record: r.Published, at_ms: int) -> None:
+        raise NotImplementedError
+
     def _stage(self, record: r.Staged, at_ms: int) -> None:
         """Assign staged messages, which are in the books already, to their sink."""
         sink = self._books.queues[record.queue].sinks.setdefault(record.sink, SinkBook(record.sink))
@@ -29,13 +32,11 @@ class SinkRecords:
         sink.heard_ms = at_ms
 
     def _published(self, record: r.Published, at_ms: int) -> None:
+        if record.sink:
+            self._check_batch(record)
+        else:
+            self._publish_held(record, at_ms)
         book = self._books.queues[record.queue]
-        sink = book.sinks[record.sink]
-        if sink.batch is not None and record.batch <= sink.batch:
-            violated(f"batch {record.batch} of {sink} is published again")
-        parts = [numbers for (batch, _), numbers in sink.parts.items() if batch == record.batch]
-        if not _is_joined(record.numbers, parts):
-            violated(f"published are {record.numbers}, which are no whole parts of batch {record.batch}: {parts}")
         rows = rows_of(record.terms)
         for at, number in enumerate(record.numbers):
             entry = book.staged.pop(number)
@@ -48,6 +49,14 @@ class SinkRecords:
             entry.enqueued_ms, entry.line = at_ms, record.sequence + at
             entry.is_fresh = entry.due_ms is None
             self._books.add(entry)
+
+    def _check_batch(self, record: r.Published) -> None:
+        sink = self._books.queues[record.queue].sinks[record.sink]
+        if sink.batch is not None and record.batch <= sink.batch:
+            violated(f"batch {record.batch} of {sink} is published again")
+        parts = [numbers for (batch, _), numbers in sink.parts.items() if batch == record.batch]
+        if not _is_joined(record.numbers, parts):
+            violated(f"published are {record.numbers}, which are no whole parts of batch {record.batch}: {parts}")
 
     def _sink_set(self, record: r.SinkSet, at_ms: int) -> None:
         book = self._books.queues[record.queue]
@@ -93,6 +102,7 @@ TERM_NAMES = (
     "visibility_ms",
     "ttl_ms",
     "order_key",
+    "unique_key",
 )
 
 
@@ -112,6 +122,7 @@ def rows_of(terms: r.Terms) -> list[dict[str, Any]]:
         terms.visibilities_ms or [None] * count,
         terms.result_ttls_ms or [None] * count,
         terms.order_keys or [None] * count,
+        terms.unique_keys or [None] * count,
     )
     return [dict(zip(TERM_NAMES, row, strict=True)) for row in zip(*columns, strict=True)]
 

@@ -40,6 +40,7 @@ def expected_terms(queue: str, policy: QueuePolicy, message: NewMessage, at_ms: 
         "visibility_ms": message.visibility_timeout_ms,
         "ttl_ms": message.result_ttl_ms,
         "order_key": message.order_key,
+        "unique_key": message.unique_key,
     }
 
 

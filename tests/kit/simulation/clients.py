@@ -156,7 +156,8 @@ class Clients:
         """Cancel some messages."""
         draw, queue = self.world.workload, self._any_queue()
         book = self.world.auditor.books.queues.get(queue)
-        numbers = list(book.entries) if book is not None else []
+        held = set() if book is None else book.staged.keys() & self.world.auditor.books.fan_outs.keys()
+        numbers = [*book.entries, *sorted(held)] if book is not None else []
         ids = [f"{number:016x}" for number in draw.chance.sample(numbers, min(len(numbers), draw.chance.randint(1, 3)))]
         ids.append(f"{draw.chance.randint(0, 500):016x}")
 

@@ -26,7 +26,7 @@ from fairlane.verbs.queues import (
 )
 from tests.kit.auditor.books import violated
 from tests.kit.ids import numbered
-from tests.kit.simulation.schedules import Planners
+from tests.kit.simulation.fan_outs import FanOutProducers
 from tests.kit.simulation.workload import QUEUES
 
 
@@ -34,7 +34,7 @@ def _believe(_outcome: object) -> None:
     """Accept any answer, because the journal is checked anyway."""
 
 
-class Everybody(Planners):
+class Everybody(FanOutProducers):
     """Producers, consumers and operators."""
 
     def operations(self) -> list[tuple[float, Callable[[], None]]]:
@@ -42,6 +42,7 @@ class Everybody(Planners):
         return [
             (26, self.enqueue),
             (4, self.repeat_enqueue),
+            (3, self.fan_out),
             (18, self.lease),
             (2, self.give_up_waiting),
             (2, self.attach),

@@ -42,7 +42,7 @@ class Planners(Uploaders):
     def _spec(self) -> ScheduleSpec:
         draw = self.world.workload
         # A tick is numbered by nobody, and names its own headers; a retried one must find its message again.
-        message = replace(draw.message(), dedup_id=None, weight=None)
+        message = replace(draw.message(), dedup_id=None, unique_key=None, weight=None)
         spec = ScheduleSpec(
             message=message,
             catch_up=draw.one_of("skip", "last", "all"),

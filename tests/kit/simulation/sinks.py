@@ -51,7 +51,9 @@ class BatchWriters(Claimants):
             tasks.append(Task(queue, sink, batch, f"t{self.attempts}"))
         task = draw.chance.choice(tasks)
         if not task.unsure:
-            task.unsure = [msgspec.structs.replace(message, dedup_id=None) for message in draw.messages()]
+            task.unsure = [
+                msgspec.structs.replace(message, dedup_id=None, unique_key=None) for message in draw.messages()
+            ]
         self._stage(task, list(task.unsure), at=task.staged + draw.one_of(*[0] * 12, 5))
 
     def _stage(self, task: Task, messages: list[NewMessage], *, at: int) -> None:

@@ -159,6 +159,7 @@ class Workload:
             (0.3, "dedup_id", self._dedup_id),
             (0.1, "max_attempts", lambda: self.chance.randint(0, 4)),
             (0.15, "order_key", lambda: self.one_of("x", "y")),
+            (0.2, "unique_key", lambda: f"u{self.chance.randint(0, 9)}"),
             (0.1, "visibility_timeout_ms", lambda: self.one_of(300, 5_000, 40_000)),
             (0.1, "result_ttl_ms", lambda: self.one_of(0, 3_000, 60_000)),
             (0.2, "correlation_id", lambda: f"c{self.chance.randint(0, 99)}"),

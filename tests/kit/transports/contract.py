@@ -120,6 +120,34 @@ class TransportContract:
 
         self.run(scenario)
 
+    def test_a_unique_key_is_taken_while_its_message_is_not_done(self) -> None:
+        """A second message with the key of one that waits gets its id, and the view of that one shows the key."""
+
+        async def scenario(client: AsyncClient) -> None:
+            first = await client.enqueue("jobs", b"x", unique_key="once")
+            check_same(await client.enqueue("jobs", b"x", unique_key="once"), first, "id of the second")
+            check_same((await client.get("jobs", first)).unique_key, "once", "unique key")
+
+        self.run(scenario)
+
+    def test_a_fan_out_ends_in_its_continuation(self) -> None:
+        """Members and continuation arrive as sent, and a repeated name is answered with the same ids."""
+
+        async def scenario(client: AsyncClient) -> None:
+            members, then = {"jobs": [NewMessage(payload=b"member")]}, NewMessage(payload=b"then")
+            sent = await client.fan_out("jobs", then, members, name="f", on_failure="run")
+            again = await client.fan_out("jobs", then, members, name="f", on_failure="run")
+            check_same((again.id, again.ids, again.is_repeat), (sent.id, sent.ids, True), "ids of the second")
+            (member,) = await client.lease("jobs", 10)
+            check_same((member.id, member.payload), (sent.ids[0], b"member"), "member")
+            await member.dead_letter("no")
+            (last,) = await client.lease("jobs", 10)
+            check_same((last.id, last.payload), (sent.id, b"then"), "continuation")
+            found = (await client.status(sent.id)).members
+            check_same(found and (found.total, found.done, found.failed), (1, 0, 1), "members")
+
+        self.run(scenario)
+
     def test_a_message_has_limits_of_its_own(self) -> None:
         """Its attempts and its visibility timeout arrive, and count instead of the queue's."""
 

@@ -31,6 +31,7 @@ new_messages = st.builds(
     delay_ms=delays,
     deadline_ms=st.sampled_from((None, None, 200, 1_000)),
     dedup_id=st.sampled_from((None, None, "d1", "d2")),
+    unique_key=st.sampled_from((None, None, None, "u1", "u2")),
     headers=st.dictionaries(st.sampled_from("hk"), st.text(max_size=3), max_size=2),
 )
 bad_messages = st.sampled_from((NewMessage(weight=0), NewMessage(fairness_key=""), NewMessage(cost=10**9)))
@@ -106,25 +107,35 @@ class MessageRules(RuleBasedStateMachine):
 
     def expect_enqueued(self, queue: str, batch: list[NewMessage], results: list[Any]) -> None:
         first: dict[tuple[str, str, str], Any] = {}
+        first_unique: dict[tuple[str, str], Any] = {}
         for message, result in zip(batch, results, strict=True):
             # An id stands for a message of one tenant only.
             dedup = None if message.dedup_id is None else (queue, str(message.fairness_key), message.dedup_id)
             known = self.model.dedups.get(dedup) if dedup is not None else None
+            unique = None if message.unique_key is None else (str(message.fairness_key), message.unique_key)
             if message.weight == 0 or message.fairness_key == "" or message.cost == 10**9:
                 assert result.code == "invalid_argument"
             elif known is not None and known[1] > self.model.now_ms:
                 assert result == known[0]
             elif dedup in first:
                 assert _said(result) == _said(first[dedup])
+            elif unique in first_unique:
+                assert _said(result) == _said(first_unique[unique])
+            elif (holder := self.model.unique_holder(queue, message)) is not None:
+                assert result == holder
             elif self.model.room(queue) <= 0:
                 assert result.code == "queue_full"
                 if dedup is not None:
                     first[dedup] = result
+                if unique is not None:
+                    first_unique[unique] = result
             else:
                 self.take_in(queue, message, result)
                 if dedup is not None:
                     first[dedup] = result
                     self.model.dedups[dedup] = (result, self.model.now_ms + WINDOW_MS)
+                if unique is not None:
+                    first_unique[unique] = result
 
     def take_in(self, queue: str, message: NewMessage, message_id: str) -> None:
         assert message_id not in self.ids
@@ -136,6 +147,7 @@ class MessageRules(RuleBasedStateMachine):
             str(message.fairness_key),
             due_ms=now_ms + message.delay_ms if message.delay_ms else 0,
             deadline_ms=None if message.deadline_ms is None else now_ms + message.deadline_ms,
+            unique=message.unique_key,
         )
 
     @rule(queue=queues, count=st.integers(1, 6), visibility_ms=st.sampled_from((None, 100, 1_000)))

@@ -39,6 +39,7 @@ class Known:
     failures: int = 0
     expiries: int = 0
     state: tuple[str, bytes] | None = None
+    unique: str | None = None
 
 
 @dataclass
@@ -89,6 +90,12 @@ class Model:
     def of(self, queue: str) -> dict[str, Known]:
         return {message_id: known for message_id, known in self.messages.items() if known.queue == queue}
 
+    def unique_holder(self, queue: str, message: NewMessage) -> str | None:
+        """Return the message that has the unique key of a new one."""
+        name = (queue, str(message.fairness_key), message.unique_key)
+        found = [i for i, known in self.messages.items() if (known.queue, known.key, known.unique) == name]
+        return found[0] if found and message.unique_key is not None else None
+
     def room(self, queue: str) -> int:
         return 10**9 if queue.endswith(".dlq") else ROOM - len(self.of(queue)) - self.staged(queue)
 
@@ -129,6 +136,7 @@ class Model:
     def bury(known: Known) -> None:
         known.queue += ".dlq"
         known.due_ms, known.deadline_ms = 0, None
+        known.unique = None
 
     # ---------------------------------------------------------------------------------------------------- consumers
 

@@ -29,6 +29,7 @@ def message_picture(message: Message) -> dict[str, Any]:
         "dead": (after.origin, after.dead_reason, after.dead_ms),
         "state": after.state,
         "cap": after.cap,
+        "unique": after.unique_key,
     }
 
 
@@ -60,6 +61,7 @@ def queue_picture(queue: Queue, at_ms: int) -> dict[str, Any]:
         "sinks": {name: sink_picture(sink) for name, sink in queue.sinks.items()},
         "staged": {number: message_picture(message) for number, message in queue.staged.items()},
         "counts": (queue.leased, queue.claimed, queue.size, queue.staged_size),
+        "uniques": dict(queue.uniques),
         "dedups": {name: entry for name, entry in queue.dedups.items() if entry[1] > at_ms},
         "tallies": None if tallies is None else {key: (tally.messages, tally.size) for key, tally in tallies.items()},
     }

@@ -28,7 +28,7 @@ class SinkRules(ClaimRules):
         queue=own_queues, name=sinks, batch=numbers, part=parts, batch_of=batches, off=st.sampled_from((0, 0, 0, -1, 1))
     )
     def stage(self, queue: str, name: str, batch: int, part: str, batch_of: list[NewMessage], off: int) -> None:
-        news = [msgspec.structs.replace(message, dedup_id=None) for message in batch_of]
+        news = [msgspec.structs.replace(message, dedup_id=None, unique_key=None) for message in batch_of]
         sink = self.model.sinks.get((queue, name), KnownSink())
         there = sink.parts.get((batch, part), [])
         at = max(0, len(there) + off)

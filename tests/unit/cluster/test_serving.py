@@ -218,6 +218,28 @@ def test_forwarding_is_atomic_within_a_group_only() -> None:
     run(main())
 
 
+def test_a_fan_out_is_within_one_group() -> None:
+    """Any node passes it to the owner, and refuses queues of two groups; then nothing is enqueued."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            await cluster["a"].done("queues/create", {"queue": "first", "group": "flow"})
+            await cluster["b"].done("queues/create", {"queue": "second", "group": "flow"})
+            await cluster["b"].done("queues/create", {"queue": "apart"})
+            body = {"queue": "first", "name": "f", "then": HELLO}
+            for member in cluster.members.values():
+                answer = await member.post("queue/fan_out", body | {"messages": {"second": [HELLO], "apart": [HELLO]}})
+                assert (answer.status_code, answer.json()["error"]["code"]) == (409, "queues_apart")
+            (other,) = cluster.others("first")
+            sent = await other.done("queue/fan_out", body | {"messages": {"second": [HELLO]}})
+            assert (await other.done("queue/stats", {"queue": "first"}))["waiting"] == 0
+            delivery = await leased(cluster["b"], "second")
+            await cluster["a"].done("queue/ack", receipts(delivery))
+            assert (await leased(cluster["a"], "first"))["id"] == sent["id"]
+
+    run(main())
+
+
 def test_queues_share_groups_when_there_are_enough() -> None:
     """With groups_max reached, further queues join the groups there are."""
 

@@ -22,6 +22,7 @@ from fairlane.journal.records import (
     Dead,
     Enqueued,
     Extended,
+    FannedOut,
     FinishedImage,
     Leased,
     Opened,
@@ -260,6 +261,10 @@ TOLD: list[tuple[AnyRecord, list[Row]]] = [
     (
         ScheduleMissed(90, "orders", "daily", 60_000, 3, "late"),
         [{"name": "daily", "due_ms": 60_000, "reason": "late", "value": '{"missed":3}'}],
+    ),
+    (
+        FannedOut(90, "orders", "album", 89, {"orders": [(80, 3)], "mail": [(83, 6)]}, 100),
+        [{"name": "album", "message_id": "0000000000000059", "value": '{"members":9}'}],
     ),
     (UploadBegun(90, "orders", 100, "ann"), [{"position": 90, "by": "ann"}]),
     (PieceStored(90, "orders", 80, 3, 100), [{"position": 80, "size_bytes": 100}]),

@@ -28,6 +28,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "enqueue": {"queue": "orders", "messages": [{}]},
     "lease": {"queue": "orders"},
     "ack": {"queue": "orders", "receipts": [RECEIPT]},
+    "fan_out": {"queue": "orders", "name": "f", "messages": {}, "then": {"fairness_key": ["acme"]}},
     "forward": {"queue": "orders", "receipt": RECEIPT, "messages": {}},
     "nack": {"queue": "orders", "receipts": [RECEIPT]},
     "extend": {"queue": "orders", "receipts": [RECEIPT]},

@@ -55,6 +55,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     "stage": PRODUCE,
     "publish": PRODUCE,
     "sinks": PRODUCE,
+    "fan_out": PRODUCE,
     "lease": CONSUME_,
     "ack": CONSUME_,
     "forward": CONSUME_,
@@ -146,6 +147,16 @@ OBJECTS: Final[Mapping[str, tuple[str, dict[str, Any], str]]] = {
     "lease from a partition": ("lease", {"queue": "orders~0"}, CONSUME_),
     "lease from another queue": ("lease", {"queue": "private"}, "admin"),
     "look into the dead letters": ("peek", {"queue": "orders.dlq"}, "admin"),
+    "fan out into another queue": (
+        "fan_out",
+        {"queue": "orders", "name": "f", "then": {"fairness_key": ["acme"]}, "messages": {"private": [{}]}},
+        "admin",
+    ),
+    "fan out to a continuation for another tenant": (
+        "fan_out",
+        {"queue": "orders", "name": "f", "then": {"fairness_key": ["bigcorp"]}, "messages": {}},
+        "producer owner admin",
+    ),
     "forward into another queue": (
         "forward",
         {"queue": "orders", "receipt": RECEIPT, "messages": {"private": [{"fairness_key": ["acme"]}]}},
@@ -217,7 +228,7 @@ async def over_grpc(caller: GrpcClient, name: str, request: dict[str, Any], key:
     services = {"Broker": BROKER, "Admin": ADMIN, "Batches": BATCHES}
     service, method = services[VERBS[name].service], VERBS[name].method
     described = service.methods_by_name[method]
-    if name == "forward":
+    if name in ("forward", "fan_out"):
         request = request | {"messages": {queue: {"messages": news} for queue, news in request["messages"].items()}}
     sent = ParseDict(request, GetMessageClass(described.input_type)())
     call: Any = caller.channel.unary_unary(f"/{service.full_name}/{method}")

@@ -306,3 +306,49 @@ def test_a_client_of_one_loop_is_closed_with_it() -> None:
 
     asyncio.run(main())
     asyncio.run(main())
+
+
+def test_a_unique_task_has_one_job_at_a_time() -> None:
+    """Jobs with the same argument are one until it is done; another argument, tenant or task is another job."""
+    app, ran = App(), []
+
+    @app.task(queue="shop", key="tenant", unique="index")
+    def rebuild(index: str, tenant: str) -> None:
+        ran.append((index, tenant))
+
+    @app.task(queue="shop", unique=lambda index: index)
+    def drop(index: str) -> None:
+        ran.append((index, "drop"))
+
+    with app.testing() as jobs:
+        first = rebuild.send_sync("a", "acme")
+        assert rebuild.send_sync("a", "acme").id == first.id
+        assert rebuild.options(unique="a").send_sync("b", "acme").id == first.id
+        rebuild.send_sync("b", "acme")
+        rebuild.send_sync("a", "bakery")
+        drop.send_sync("a")
+        drop.send_sync("a")
+        jobs.run()
+        assert sorted(ran) == [("a", "acme"), ("a", "bakery"), ("a", "drop"), ("b", "acme")]
+        assert rebuild.send_sync("a", "acme").id != first.id
+
+
+def test_a_unique_argument_must_be_a_parameter() -> None:
+    """The error names the task and suggests the parameter."""
+    app = App()
+    with pytest.raises(InvalidArgument, match=r"no parameter 'indx' for its unique key.*index"):
+        app.task(unique="indx")(_unique)
+
+
+def _unique(index: str) -> None: ...
+
+
+def test_a_recurring_unique_task_skips_ticks_that_overlap() -> None:
+    """A schedule's message has no unique key; its overlap policy does the same."""
+    app = App()
+
+    @app.task(queue="shop", every="1m", unique=lambda: "once")
+    def sweep() -> None: ...
+
+    (spec,) = app.handlers[0].schedules.values()
+    assert (spec.overlap, spec.message.unique_key) == ("skip", None)

@@ -42,7 +42,7 @@ from fairlane.broker.views.deliveries import deliver
 from fairlane.broker.waiting.claims import serve_claims
 from fairlane.broker.waiting.pieces import tend_pieces
 from fairlane.core.apply import apply
-from fairlane.core.commands import NOTHING_GIVEN, Command, Given
+from fairlane.core.commands import NOTHING_GIVEN, Command, EndFanOut, Given
 from fairlane.core.decide import DECIDERS
 from fairlane.core.decision import Decision
 from fairlane.core.ledger import Message
@@ -119,8 +119,7 @@ class Engine(EngineLife):
             self._serve_producers(cycle)
         if self.redrives.running or self.redrives.dry_runs.running:
             self.redrives.step(self, cycle)
-        if departed := self.schedule.departed(cycle.now_ms):
-            remove(self, cycle, departed)
+        self._settle_ends(cycle)
         if consumers.lines:
             consumers.serve(self, cycle, queues)
         self._serve_claims(cycle)
@@ -145,6 +144,13 @@ class Engine(EngineLife):
             raise
         except Exception as error:  # noqa: BLE001 - a bug of ours: nothing of this tick was applied, so the others go on
             self._internal_error(error)
+
+    def _settle_ends(self, cycle: Cycle) -> None:
+        """Remove messages whose deadlines have passed, and let those go that have waited for others to end."""
+        if departed := self.schedule.departed(cycle.now_ms):
+            remove(self, cycle, departed)
+        for number in list(self.ledger.fan_outs.complete):
+            self.execute(EndFanOut(number=number), cycle)
 
     def _continue_scripts(self, cycle: Cycle) -> None:
         """Go on with what waits for script time, before the requests that have come since."""

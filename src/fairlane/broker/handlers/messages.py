@@ -20,6 +20,7 @@ from fairlane.model import limits
 from fairlane.model.bounds import excess_of
 from fairlane.model.message import MessageView
 from fairlane.model.views import Explained
+from fairlane.verbs.fan_outs import FanOut
 from fairlane.verbs.leases import Ack, Extend, Forward, Nack
 from fairlane.verbs.messages import (
     Cancel,
@@ -93,6 +94,11 @@ def _check_forward(request: Forward) -> None:
         check_messages([message for messages in request.messages.values() for message in messages])
 
 
+def _check_fan_out(request: FanOut) -> None:
+    require(excess_of("messages", request.messages, "FORWARD_QUEUES_MAX"))
+    check_messages([*(message for messages in request.messages.values() for message in messages), request.then])
+
+
 def _check_receipts(request: Ack | Nack | Extend) -> None:
     check_batch("receipts", request.receipts)
 
@@ -109,6 +115,7 @@ def _check_peek(request: Peek) -> None:
 CHECKS: Final[Mapping[type, Callable[[Any], None]]] = {
     Enqueue: _check_enqueue,
     Forward: _check_forward,
+    FanOut: _check_fan_out,
     Ack: _check_receipts,
     Nack: _check_receipts,
     Extend: _check_receipts,

@@ -341,6 +341,7 @@ def message_view(message: Message, now_ms: int) -> MessageView:
         max_attempts=after.max_attempts,
         visibility_timeout_ms=after.visibility_ms,
         order_key=after.order_key,
+        unique_key=after.unique_key,
     )
 
 

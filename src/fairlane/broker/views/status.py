@@ -16,7 +16,7 @@ from fairlane.journal.bodies import CHUNK_COUNT_MAX
 from fairlane.journal.life import MessageLife
 from fairlane.model.message import Key
 from fairlane.model.names import dlq_of
-from fairlane.model.status import LifeStage, ResultView, StatusView
+from fairlane.model.status import LifeStage, MembersView, ResultView, StatusView
 
 if TYPE_CHECKING:
     from fairlane.broker.engine.engine import Engine
@@ -87,17 +87,30 @@ def _of_message(engine: Engine, message: Message, now_ms: int) -> StatusView:
         failures=message.failures,
         errors=() if message.after is None else message.after.errors,
         version=f"{message.token or message.joined:x}",
+        members=_members(engine.ledger, message.number),
     )
     if message.token:
         return _running(engine, message, view)
     if dead is not None:
         words = f"It is a dead letter of {dead.origin}: {dead.reason}."
         return replace(view, reason=dead.reason, words=words, finished_ms=dead.at_ms)
+    if not message.joined and view.members is not None:
+        return replace(view, reason="members", words=_words(view.members))
     if not message.joined:
         return replace(view, reason="staged", words="It is staged, and enters its queue when its batch is published.")
     explained = explain(engine.ledger, engine.schedule, engine.consumers, message.queue.name, view.id, now_ms)
     starts_ms = explained.until_ms if explained.until_ms is not None else _estimated_ms(engine, message, now_ms)
     return replace(view, reason=explained.reason, words=explained.words, starts_ms=starts_ms)
+
+
+def _members(ledger: Ledger, number: int) -> MembersView | None:
+    found = ledger.fan_outs.by_number.get(number)
+    return None if found is None else MembersView(total=found.total, done=found.done, failed=found.failed)
+
+
+def _words(members: MembersView) -> str:
+    left = members.total - members.done - members.failed
+    return f"It waits for {left} of the {members.total} messages of its fan-out."
 
 
 def _running(engine: Engine, message: Message, view: StatusView) -> StatusView:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from fairlane.errors import InvalidArgument
+from fairlane.model.message import NewMessage
 from fairlane.model.policy import QueuePolicy
 from fairlane.verbs.config import SetConfig
+from fairlane.verbs.fan_outs import FanOut
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.queues import CreateQueue, EnsureQueue, UpdateQueue
@@ -41,11 +43,11 @@ def _write(request: Shape, message: Any) -> None:  # noqa: ANN401 - message clas
     if isinstance(request, Forward):
         message.queue = request.queue
         write(request.receipt, message.receipt)
-        for queue, news in request.messages.items():
-            group = message.messages[queue]
-            group.SetInParent()
-            for new in news:
-                write(new, group.messages.add())
+        _write_by_queue(request.messages, message)
+    elif isinstance(request, FanOut):
+        message.queue, message.name, message.on_failure = request.queue, request.name, request.on_failure
+        write(request.then, message.then)
+        _write_by_queue(request.messages, message)
     elif isinstance(request, Enqueue):
         write(msgspec.structs.replace(request, numbers=()), message)
         for first, count in request.number_runs():
@@ -61,6 +63,14 @@ def _write(request: Shape, message: Any) -> None:  # noqa: ANN401 - message clas
         message.remove.extend([key for key, value in request.values.items() if value is None])
     else:
         write(request, message)
+
+
+def _write_by_queue(messages: Mapping[str, Sequence[NewMessage]], message: Any) -> None:  # noqa: ANN401 - message classes are created at run time
+    for queue, news in messages.items():
+        group = message.messages[queue]
+        group.SetInParent()
+        for new in news:
+            write(new, group.messages.add())
 
 
 def _write_changes(changes: Mapping[str, Any], message: Any) -> None:  # noqa: ANN401 - message classes are created at run time

@@ -12,7 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fairlane.core.apply import claims, finished, journal, messages, queues, redrives, schedules, staging, uploads
+from fairlane.core.apply import (
+    claims,
+    fan_outs,
+    finished,
+    journal,
+    messages,
+    queues,
+    redrives,
+    schedules,
+    staging,
+    uploads,
+)
 from fairlane.core.ledger import Ledger, Message
 from fairlane.journal import records
 
@@ -51,6 +62,7 @@ _APPLIERS: dict[type[records.AnyRecord], Callable[[Ledger, Any, int], list[Messa
     records.SchedulePaused: schedules.schedule_paused,
     records.ScheduleFired: schedules.schedule_fired,
     records.ScheduleMissed: schedules.schedule_missed,
+    records.FannedOut: fan_outs.fanned_out,
     records.ReaderSet: journal.reader_set,
     records.Opened: journal.opened,
     records.Skipped: journal.skipped,

@@ -1,11 +1,11 @@
-"""Dedup ids and producer numbers: known for a window, and written down somewhere as long as they are."""
+"""Dedup ids and producer numbers, known for a window and written down as long as they are; and unique keys."""
 
 from __future__ import annotations
 
 from itertools import repeat
 
-from fairlane.core.dedup_ids import DedupHome
-from fairlane.core.ledger import Ledger, Queue
+from fairlane.core.dedup_ids import DedupHome, remembered
+from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.producer_numbers import ProducerNumbers, run_of
 from fairlane.journal.records import CallerImage, Enqueued, Numbered
 
@@ -30,6 +30,29 @@ def enter_dedups(ledger: Ledger, queue: Queue, dedups: DedupHome) -> None:
     numbers = dedups.numbers
     queue.dedups.update(zip(numbers, zip(numbers.values(), repeat(dedups.until_ms)), strict=False))
     ledger.dedup_homes.append(dedups)
+
+
+# ---------------------------------------------------------------------------------------------------------- unique keys
+
+
+def enter_unique(message: Message) -> None:
+    """Note the unique key of a message that is in its queue from now on."""
+    name = _unique_name(message)
+    if name is not None:
+        message.queue.uniques[name] = message.number
+
+
+def leave_unique(message: Message) -> None:
+    """Give up the unique key of a message that leaves its queue. It does not get it back with a redrive."""
+    name = _unique_name(message)
+    if name is not None:
+        message.queue.uniques.pop(name, None)
+        message.aftermath().unique_key = None
+
+
+def _unique_name(message: Message) -> str | None:
+    key = None if message.after is None else message.after.unique_key
+    return None if key is None else remembered((message.key,), (key,))[0]
 
 
 # ----------------------------------------------------------------------------------------------------- producer numbers

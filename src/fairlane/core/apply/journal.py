@@ -6,7 +6,7 @@ from array import array
 
 from fairlane.core.apply.claims import revive_consumer
 from fairlane.core.apply.counting import count_in, enter_leased, recount
-from fairlane.core.apply.dedups import carry_caller, enter_dedups, leave_dedups
+from fairlane.core.apply.dedups import carry_caller, enter_dedups, enter_unique, leave_dedups
 from fairlane.core.apply.schedules import revive_schedule
 from fairlane.core.apply.staging import count_staged, revive_sink
 from fairlane.core.apply.uploads import revive_upload
@@ -116,7 +116,7 @@ def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
     message.token, message.expires_ms, message.owner = image.token, image.expires_ms, image.owner
     message.leased_ms = image.leased_ms
     own = (image.origin, image.state, image.cap, image.max_attempts, image.visibility_ms, image.result_ttl_ms)
-    is_rare = image.errors or image.pieces is not None or image.order_key is not None
+    is_rare = image.errors or image.pieces is not None or image.order_key is not None or image.unique_key is not None
     if is_rare or own.count(None) < len(own):
         after = message.aftermath()
         details = image.details or [None] * len(image.errors)
@@ -127,7 +127,7 @@ def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
         after.expiries, after.late_token = image.expiries, image.late_token
         after.max_attempts, after.visibility_ms = image.max_attempts, image.visibility_ms
         after.result_ttl_ms = image.result_ttl_ms
-        after.order_key = image.order_key
+        after.order_key, after.unique_key = image.order_key, image.unique_key
         if image.pieces is not None:
             after.pieces = Pieces(image.pieces.piece_bytes, array("Q", image.pieces.numbers))
     if image.correlation_id is not None:
@@ -137,6 +137,7 @@ def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
         count_staged(ledger, queue, [message], image.size)
         return
     queue.messages[image.number] = message
+    enter_unique(message)
     queue.leased += 1 if image.token else 0
     queue.claimed += 1 if message.is_claimed else 0
     if image.token:
@@ -195,6 +196,9 @@ def baseline(ledger: Ledger, record: records.Baseline, _at_ms: int) -> list[Mess
     ledger.trimmed = record.trimmed
     ledger.journal_id, ledger.journal_since = record.journal_id, record.journal_since
     ledger.ids.restore(record.journals or [(0, record.journal_id)])
+    if not ledger.fan_outs.by_number:
+        for fan_out in record.fan_outs:
+            ledger.fan_outs.add(fan_out)
     if not ledger.discarded.entries:
         ledger.discarded.add(record.sequence, record.discarded)
     ledger.discarded.move(record.sequence)

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from fairlane.core.apply.claims import enter_claim
 from fairlane.core.apply.counting import enter_leased, known, leave_leased, numbered, tally_in, tally_out
-from fairlane.core.apply.dedups import enter_dedups, enter_numbers, forget_dedups
+from fairlane.core.apply.dedups import enter_dedups, enter_numbers, enter_unique, forget_dedups, leave_unique
+from fairlane.core.apply.fan_outs import settle_members, take_places
 from fairlane.core.apply.finished import remember
 from fairlane.core.apply.uploads import adopt
 from fairlane.core.dead_letters import has_died
@@ -41,6 +42,11 @@ def enqueued(ledger: Ledger, record: records.Enqueued, at_ms: int) -> list[Messa
     if record.dedup_ids is not None:
         names = remembered(record.terms.keys, record.dedup_ids)
         _remember(ledger, queue, names, record.dedup_until_ms, record.sequence)
+    if record.terms.unique_keys is not None:
+        for message in messages:
+            enter_unique(message)
+    if record.cause is not None:
+        take_places(ledger, record)
     if record.numbered is not None:
         enter_numbers(ledger, record, record.numbered, at_ms)
     if record.uploads is not None:
@@ -70,7 +76,7 @@ def take_in(
             number += 1
     terms = record.terms
     rare = (terms.caps, terms.max_attempts, terms.visibilities_ms, terms.result_ttls_ms, terms.order_keys)
-    if rare.count(None) < len(rare):
+    if terms.unique_keys is not None or rare.count(None) < len(rare):
         _set_rare_terms(enumerate(messages), terms)
     return messages
 
@@ -109,6 +115,7 @@ def _set_rare_terms(messages: Iterable[tuple[int, Message]], terms: records.Term
         ("visibility_ms", terms.visibilities_ms),
         ("result_ttl_ms", terms.result_ttls_ms),
         ("order_key", terms.order_keys),
+        ("unique_key", terms.unique_keys),
     )
     found = [(name, column) for name, column in columns if column is not None]
     if not found:
@@ -165,6 +172,8 @@ def acked(ledger: Ledger, record: records.Acked, _at_ms: int) -> list[Message]:
     """Remove acknowledged messages."""
     if record.finished is not None:
         remember(ledger, record.finished, record.sequence)
+    if ledger.fan_outs.members or ledger.fan_outs.left:
+        settle_members(ledger, record, is_done=True)
     return take_out(ledger, record)
 
 
@@ -223,6 +232,7 @@ def _end_lease(message: Message, *, is_lost: bool) -> None:
 
 def dead(ledger: Ledger, record: records.Dead, at_ms: int) -> list[Message]:
     """Move messages to the dead-letter queue."""
+    settle_members(ledger, record, is_done=False)
     messages = known(ledger, record)
     dlq = ledger.queues[record.dlq]
     position = {number: at for at, number in enumerate(record.numbers)}
@@ -250,6 +260,7 @@ def _leave(message: Message) -> None:
     origin.size -= message.size
     origin.dead_letters -= has_died(message)
     tally_out(origin, message)
+    leave_unique(message)
 
 
 def _join(message: Message, target: Queue) -> None:
@@ -324,6 +335,7 @@ def drop_chunk(ledger: Ledger, chunk: ChunkHome) -> None:
 def _drop_rarities(ledger: Ledger, message: Message, after: Aftermath) -> None:
     """Drop what few messages have: something in the store besides their chunk, or a past in another queue."""
     message.queue.dead_letters -= has_died(message)
+    leave_unique(message)
     _drop_state(ledger, after)
     if after.pieces is not None:
         ledger.discarded.add(message.chunk.home, after.pieces.numbers)

@@ -43,6 +43,7 @@ def queue_removed(ledger: Ledger, record: QueueRemoved, _at_ms: int) -> list[Mes
     del ledger.queues[record.queue]
     ledger.dedup_homes = type(ledger.dedup_homes)(home for home in ledger.dedup_homes if home.queue != record.queue)
     leave_numbers(ledger, record.queue)
+    ledger.fan_outs.remove_queue(record.queue)
     return messages
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fairlane.core.apply.counting import tally_in, tally_out
+from fairlane.core.apply.fan_outs import end_fan_outs, settle_members
 from fairlane.core.apply.finished import remember
 from fairlane.core.apply.messages import drop_chunk, take_in, take_out
 from fairlane.core.ledger import Ledger, Message, Queue
@@ -18,6 +19,8 @@ def staged(ledger: Ledger, record: Staged, at_ms: int) -> list[Message]:
     messages = take_in(ledger, queue, record, at_ms, among=queue.staged)
     size = sum(record.sizes)
     count_staged(ledger, queue, messages, size)
+    if not record.sink:
+        return []  # it waits for the members of its fan-out, and belongs to no batch
     sink = _sink(queue, record.sink)
     part = sink.parts.get((record.batch, record.part))
     if part is None:
@@ -63,6 +66,7 @@ def published(ledger: Ledger, record: Published, at_ms: int) -> list[Message]:
         _set_times(record, messages)
     queue.staged_size -= size
     queue.size += size
+    end_fan_outs(ledger, record, at_ms)
     return messages
 
 
@@ -80,6 +84,7 @@ def removed(ledger: Ledger, record: Removed, _at_ms: int) -> list[Message]:
     if record.reason != "unstaged":
         if record.finished is not None:
             remember(ledger, record.finished, record.sequence)
+        settle_members(ledger, record, is_done=False)
         return take_out(ledger, record)
     unstage(ledger, ledger.queues[record.queue], record.numbers)
     return []

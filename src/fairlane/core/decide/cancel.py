@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fairlane.core.commands import Given, Remove
+from fairlane.core.decide.fan_outs import published
 from fairlane.core.decide.finished import absent, ended, image_of
 from fairlane.core.decide.leases import Outcome, results_of
 from fairlane.core.decide.retries import shared_dlq
@@ -33,6 +34,7 @@ def cancel(ledger: Ledger, request: Cancel, now_ms: int, given: Given) -> Decisi
     if not found:
         return Decision([], results_of(found.values(), outcome))
     records = given_back(queue, list(found.values()), ledger.next_sequence, now_ms)
+    records += _released(queue, list(found.values()), ledger.next_sequence + sum(one.count for one in records), now_ms)
     sequence = ledger.next_sequence + sum(record.count for record in records)
     note = request.reason or None
     removal = Removed(sequence, queue.name, list(found), "cancelled", note=note, by=given.by)
@@ -53,12 +55,18 @@ def given_back(queue: Queue, messages: Sequence[Message], sequence: int, now_ms:
     return records
 
 
+def _released(queue: Queue, messages: Sequence[Message], sequence: int, now_ms: int) -> list[AnyRecord]:
+    """Return the records by which those of some messages that wait for a fan-out enter the queue first."""
+    held = [message.number for message in messages if message.number in queue.staged]
+    return [published(queue, number, at, now_ms) for at, number in enumerate(held, sequence)]
+
+
 def _found(ledger: Ledger, queue: Queue, request: Cancel) -> tuple[dict[int, Message], Outcome]:
     found: dict[int, Message] = {}
     outcome: Outcome = []
     for message_id in request.ids:
         number = ledger.ids.number_of(message_id)
-        message = ledger.find(queue.name, number)
+        message = ledger.find(queue.name, number) or _held(ledger, queue, number)
         if message is None or message.number in found:
             outcome.append(absent(ledger, queue, message_id, number))
         elif message.token and (request.only_waiting or message.is_claimed):
@@ -70,6 +78,11 @@ def _found(ledger: Ledger, queue: Queue, request: Cancel) -> tuple[dict[int, Mes
     return found, outcome
 
 
+def _held(ledger: Ledger, queue: Queue, number: int | None) -> Message | None:
+    """Return a message that waits for the members of its fan-out."""
+    return queue.staged.get(number) if number is not None and number in ledger.fan_outs.by_number else None
+
+
 def _remembered(messages: list[Message], now_ms: int, note: str | None) -> list[FinishedImage] | None:
     """Return which cancelled messages are remembered: for their time, and until the leases of their holders end."""
     images = []
@@ -78,7 +91,10 @@ def _remembered(messages: list[Message], now_ms: int, note: str | None) -> list[
         if message.token:
             until_ms = max(until_ms, message.expires_ms)
         if until_ms > now_ms:
-            images.append(image_of(message, "cancelled", now_ms, until_ms=until_ms, note=note))
+            image = image_of(message, "cancelled", now_ms, until_ms=until_ms, note=note)
+            if message.number in message.queue.staged:
+                image.enqueued_ms = now_ms  # it has waited for a fan-out, and enters its queue in this very commit
+            images.append(image)
     return images or None
 
 

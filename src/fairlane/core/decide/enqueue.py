@@ -8,10 +8,10 @@ from typing import Final, cast
 from fairlane.core.checks import are_bare, are_plainly_sound, message_fault
 from fairlane.core.commands import Given
 from fairlane.core.decide.numbers import numbered, repeated
+from fairlane.core.decide.repeats import known_messages, repeating
 from fairlane.core.decide.room import QueueRoom, fits
 from fairlane.core.decide.uploads import upload_refusals, uploads_of
 from fairlane.core.decision import Deciders, Decision, no_queue, refuse
-from fairlane.core.dedup_ids import remembered
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.producer import forbidden
 from fairlane.core.terms import resolve, take_rows
@@ -21,7 +21,7 @@ from fairlane.journal.records import Enqueued, Terms
 from fairlane.model.bounds import excess
 from fairlane.model.ids import MessageIds
 from fairlane.model.limits import BATCH_MAX
-from fairlane.model.message import Key, NewMessage
+from fairlane.model.message import NewMessage
 from fairlane.verbs.columns import EnqueuedIds, MessageColumns, Payloads
 from fairlane.verbs.messages import Enqueue, EnqueueResult
 
@@ -54,7 +54,9 @@ def enqueue(
         return refuse(InvalidArgument(excess("messages", "BATCH_MAX")))
     is_bare = are_bare(messages)
     is_plain = is_bare and given.faults is None and are_plainly_sound(messages, ledger.limits.payload_bytes_max)
-    outcome, rows, terms = _taken(ledger, queue, request, given, now_ms, is_bare=is_bare, is_plain=is_plain)
+    outcome, rows, terms = _taken(
+        ledger, queue, request, given, now_ms, is_bare=is_bare, is_plain=is_plain, leaving=leaving
+    )
     if len(rows) < len(messages):
         messages = [messages[row] for row in rows]
     uploads = None if is_bare else uploads_of(queue, messages)
@@ -93,11 +95,12 @@ def _taken(
     *,
     is_bare: bool = False,
     is_plain: bool = False,
+    leaving: Sequence[Message] = (),
 ) -> tuple[Partial, list[int], Terms]:
     """Return the outcome so far, the rows of the messages that only limits can still refuse, and the terms of those.
 
-    The terms come before rights and dedup ids: the key that a message gets decides what its producer may do, and whose
-    dedup id it has.
+    The terms come before rights, dedup ids and unique keys: the key that a message gets decides what its producer may
+    do, and whose id and unique key it has.
     """
     messages: Sequence[NewMessage] = request.messages
     outcome: Partial = [None] * len(messages) if is_plain else _faults(ledger, messages, given)
@@ -115,7 +118,9 @@ def _taken(
         if refused:
             messages = [message for at, message in enumerate(messages) if at not in refused]
             rows, terms = _left(outcome, rows, terms, refused)
-    known = _known(queue, messages, terms.keys, rows, now_ms)
+    if type(messages) is MessageColumns or (is_bare and all(message.dedup_id is None for message in messages)):
+        return outcome, rows, terms  # nothing by which one of them could repeat another
+    known = known_messages(queue, messages, terms.keys, rows, now_ms, leaving)
     return outcome, *(_left(outcome, rows, terms, known) if known else (rows, terms))
 
 
@@ -133,47 +138,6 @@ def _left(
         outcome[rows[at]] = result
     kept = [at for at in range(len(rows)) if at not in settled]
     return [rows[at] for at in kept], take_rows(terms, kept)
-
-
-def _known(
-    queue: Queue, messages: Sequence[NewMessage], keys: Sequence[Key], rows: Sequence[int], now_ms: int
-) -> dict[int, EnqueueResult | int]:
-    """Return which messages repeat another: with the result of that one, or with its row if it is in the same batch."""
-    if type(messages) is MessageColumns:
-        return {}
-    dedup_ids = [message.dedup_id for message in messages]
-    if dedup_ids.count(None) == len(dedup_ids):
-        return {}
-    names = remembered(keys, dedup_ids)
-    if _are_all_new(names, queue):
-        return {}
-    known: dict[int, EnqueueResult | int] = {}
-    first_rows: dict[str, int] = {}
-    for at, name in enumerate(names):
-        if name is None:
-            continue
-        before = queue.dedups.get(name)
-        if before is not None and before[1] > now_ms:
-            known[at] = _repeated(queue, before[0])
-        elif name in first_rows:
-            known[at] = first_rows[name]
-        else:
-            first_rows[name] = rows[at]
-    return known
-
-
-def _repeated(queue: Queue, number: int) -> EnqueueResult:
-    """Return the result of a message that was enqueued before. It may have been acknowledged since."""
-    message_id, message = queue.ids.id_of(number), queue.messages.get(number)
-    return EnqueueResult(
-        id=message_id, correlation_id=None if message is None else message.correlation_id or message_id
-    )
-
-
-def _are_all_new(names: Sequence[str | None], queue: Queue) -> bool:
-    """Return whether each message has an id that was never seen, checked for all at once. If False, check each one."""
-    ids = set(names)
-    return len(ids) == len(names) and None not in ids and queue.dedups.keys().isdisjoint(ids)
 
 
 def _with_ids(
@@ -196,7 +160,7 @@ def _with_ids(
         return [*results]
     for row, result in zip(rows, results, strict=True):
         outcome[row] = result
-    return [outcome[result] if isinstance(result, int) else result for result in outcome]  # type: ignore[misc] # all are filled in
+    return [repeating(outcome[result]) if isinstance(result, int) else result for result in outcome]  # type: ignore[misc, arg-type] # all are filled in
 
 
 def packed(

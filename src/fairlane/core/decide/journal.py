@@ -97,6 +97,7 @@ def move_base(ledger: Ledger, _command: MoveBase, _now_ms: int, _given: Given) -
         list(ledger.ids.journals),
         [redrive.image() for redrive in ledger.redrives.values()],
         list(ledger.discarded),
+        ledger.fan_outs.images(),
     )
     return Decision([record], None)
 
@@ -251,6 +252,7 @@ def _image(message: Message) -> MessageImage:
         _details(after.errors) if after is not None else None,
         None if after is None or after.pieces is None else after.pieces.image(),
         after.order_key if after is not None else None,
+        after.unique_key if after is not None else None,
     )
 
 

@@ -36,6 +36,9 @@ class QueueRoom:
             self._size -= message.size
             if message.queue is queue:
                 self._add(message.key, -1, -message.size)
+        for record in coming:
+            for key, size in zip(record.terms.keys, record.sizes, strict=True) if record.queue == queue.name else ():
+                self._add(key, 1, size)
 
     def has_for(self, count: int, size: int) -> bool:
         """Return whether ``count`` messages of ``size`` bytes certainly fit, whatever their keys."""

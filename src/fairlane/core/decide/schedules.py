@@ -239,6 +239,8 @@ def _message_fault(ledger: Ledger, queue: Queue, request: SetSchedule | EnsureSc
         return InvalidArgument("The message of a schedule has no upload, which only one message can have; use payload.")
     if message.dedup_id is not None:
         return InvalidArgument("The message of a schedule has no dedup_id: the broker enqueues each tick once.")
+    if message.unique_key is not None:
+        return InvalidArgument('The message of a schedule has no unique_key; set overlap="skip" on the schedule.')
     if len(message.headers) + len(_OWN_HEADERS) > limits.HEADERS_MAX or set(_OWN_HEADERS) & set(message.headers):
         return InvalidArgument(f"The broker itself adds the headers {' and '.join(_OWN_HEADERS)} to each message.")
     refused = forbidden(queue, [message], [message.fairness_key or DEFAULT_KEY], None)

@@ -95,6 +95,10 @@ def _first_fault(ledger: Ledger, request: Stage, given: Given) -> FairlaneError 
     error = next((fault for fault in faults if fault is not None), None)
     if error is None and any(message.dedup_id is not None for message in request.messages):
         error = InvalidArgument("A staged message has no dedup id: its part and its place make it the only one.")
+    if error is None and any(message.unique_key is not None for message in request.messages):
+        error = InvalidArgument(
+            "A staged message has no unique key: whether it is alone is known at its publishing only."
+        )
     if error is None and any(message.upload is not None for message in request.messages):
         error = InvalidArgument("A staged message has its payload with it; to stream payloads, use enqueue.")
     return error
@@ -139,7 +143,7 @@ def publish(ledger: Ledger, request: Publish, now_ms: int, _given: Given) -> Dec
     sequence = ledger.next_sequence + sum(record.count for record in found)
     if numbers:
         messages = [queue.staged[number] for number in numbers]
-        sizes, terms = [message.size for message in messages], _terms_of(messages, now_ms)
+        sizes, terms = [message.size for message in messages], terms_of(messages, now_ms)
         found.append(records.Published(sequence, queue.name, numbers, sink.name, request.batch, sizes, terms))
         sequence += len(numbers)
     found.append(SinkSet(sequence, queue.name, sink.name, request.batch, len(numbers), request.batch))
@@ -173,7 +177,7 @@ def _unstaged(
     return [Removed(ledger.next_sequence, queue.name, numbers, "unstaged")] if numbers else []
 
 
-def _terms_of(messages: Sequence[Message], now_ms: int) -> Terms:
+def terms_of(messages: Sequence[Message], now_ms: int) -> Terms:
     """Return the terms of staged messages, with delays and deadlines counted from now."""
     terms = Terms(
         [message.key for message in messages],

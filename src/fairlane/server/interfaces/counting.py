@@ -25,6 +25,7 @@ from fairlane.errors import InvalidArgument, RequestTooLarge
 from fairlane.model.bounds import Batch, ByQueue
 from fairlane.model.limits import BATCH_HEADERS_MAX, BATCH_MAX, HEADERS_MAX, JSON_COMMAS_MAX
 from fairlane.verbs.batches import Stage
+from fairlane.verbs.fan_outs import FanOut
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.messages import Enqueue
 
@@ -52,7 +53,7 @@ class _SkimmedForward(msgspec.Struct):
 
 
 _batch, _forward = msgspec.msgpack.Decoder(_SkimmedBatch), msgspec.msgpack.Decoder(_SkimmedForward)
-_WITH_MESSAGES: Final = frozenset((Enqueue.verb.name, Stage.verb.name, Forward.verb.name))
+_WITH_MESSAGES: Final = frozenset((Enqueue.verb.name, Stage.verb.name, Forward.verb.name, FanOut.verb.name))
 
 
 def check_json(body: bytes | bytearray) -> None:
@@ -85,7 +86,7 @@ def check_msgpack(name: str, body: bytes | bytearray | msgspec.Raw) -> None:
 
 def _check_messages(name: str, data: bytes | bytearray) -> None:
     try:
-        if name == Forward.verb.name:
+        if name in (Forward.verb.name, FanOut.verb.name):
             batches = list(_forward.decode(data).messages.values())
         else:
             batches = [_batch.decode(data).messages]

@@ -26,6 +26,7 @@ _LIMITS: Final = {
     "fairlane.v1.NewMessage.fairness_key": "KEY_DEPTH_MAX",
     "fairlane.v1.NewMessage.throttles": "THROTTLES_MAX",
     "fairlane.v1.ForwardRequest.messages": "FORWARD_QUEUES_MAX",
+    "fairlane.v1.FanOutRequest.messages": "FORWARD_QUEUES_MAX",
     "fairlane.v1.CreateKeyRequest.grants": "GRANTS_MAX",
     "fairlane.v1.Grant.keys": "GRANT_PATTERNS_MAX",
     "fairlane.v1.Grant.throttles": "GRANT_PATTERNS_MAX",

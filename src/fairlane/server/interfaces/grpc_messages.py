@@ -71,6 +71,7 @@ def _new(message: Any) -> NewMessage:  # noqa: ANN401 - see above
         visibility_timeout_ms=message.visibility_timeout_ms if has("visibility_timeout_ms") else None,
         result_ttl_ms=message.result_ttl_ms if has("result_ttl_ms") else None,
         order_key=message.order_key if has("order_key") else None,
+        unique_key=message.unique_key if has("unique_key") else None,
     )
 
 
@@ -78,6 +79,13 @@ def read_forward(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see
     """Return the request of a forward."""
     messages = {queue: news(group.messages) for queue, group in message.messages.items()}
     return shaped(name, {"queue": message.queue, "receipt": said(message.receipt), "messages": messages})
+
+
+def read_fan_out(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see above
+    """Return the request of a fan-out."""
+    members = {queue: news(group.messages) for queue, group in message.messages.items()}
+    given = {"queue": message.queue, "name": message.name, "messages": members, "then": _new(message.then)}
+    return shaped(name, given | ({"on_failure": message.on_failure} if message.HasField("on_failure") else {}))
 
 
 def receipts_of(message: Any) -> list[Receipt]:  # noqa: ANN401 - see above
@@ -110,6 +118,8 @@ def write_enqueued(answer: EnqueueResults, message: Any) -> None:  # noqa: ANN40
             part.id = result.id
             if result.correlation_id is not None:
                 part.correlation_id = result.correlation_id
+            if result.is_repeat:
+                part.is_repeat = True
         elif result.error is not None:
             write_error(result.error, add().error)
 

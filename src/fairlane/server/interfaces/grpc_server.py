@@ -55,6 +55,7 @@ _READS: Final[Mapping[str, Read]] = {
     "stage": messages.read_stage,
     "ack": messages.read_ack,
     "forward": messages.read_forward,
+    "fan_out": messages.read_fan_out,
     "create_queue": shapes.read_policy,
     "ensure_queue": shapes.read_policy,
     "update_queue": shapes.read_policy,

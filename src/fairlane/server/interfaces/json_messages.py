@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from fairlane.errors import InvalidArgument
 from fairlane.model.bounds import Batch, ByQueue
 from fairlane.model.message import NewMessage
+from fairlane.verbs.fan_outs import FanOut
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.verb import Request
@@ -37,9 +38,9 @@ class JsonMessage(NewMessage, frozen=True, kw_only=True, forbid_unknown_fields=T
         return NewMessage(**fields | {"payload": bytes(self.json)})
 
 
-def _form(request: type[Request[Any]], messages: object) -> type[Request[Any]]:
+def _form(request: type[Request[Any]], messages: object, **others: object) -> type[Request[Any]]:
     """Return the JSON form of a request: the same, with messages of another type."""
-    fields: list[Any] = [("messages", messages)]
+    fields: list[Any] = [("messages", messages), *others.items()]
     told = {"__doc__": request.__doc__}
     form = msgspec.defstruct(
         f"Json{request.__name__}", fields, bases=(request,), namespace=told, kw_only=True, frozen=True
@@ -50,6 +51,7 @@ def _form(request: type[Request[Any]], messages: object) -> type[Request[Any]]:
 JSON_FORMS: Final[dict[type, type[Request[Any]]]] = {
     Enqueue: _form(Enqueue, Batch[JsonMessage]),
     Forward: _form(Forward, ByQueue[Batch[JsonMessage]]),
+    FanOut: _form(FanOut, ByQueue[Batch[JsonMessage]], then=JsonMessage),
 }
 """The requests that have another form in JSON."""
 
@@ -62,4 +64,5 @@ def plain_request(request: Request[Any], shape: type[Request[Any]]) -> Request[A
         plain: object = {queue: [message.plain() for message in news] for queue, news in messages.items()}
     else:
         plain = [message.plain() for message in messages]
-    return shape(**fields | {"messages": plain})
+    then = fields.get("then")
+    return shape(**fields | {"messages": plain} | ({"then": then.plain()} if isinstance(then, JsonMessage) else {}))

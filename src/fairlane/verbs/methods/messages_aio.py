@@ -10,6 +10,7 @@ from fairlane.errors import FairlaneError
 from fairlane.model.message import Became, Delivery, FailureDetail, MessageTerms, MessageView, NewMessage, Receipt
 from fairlane.model.payloads import NO_VALUE, NoValue
 from fairlane.model.views import DeadLetterFilter, Explained
+from fairlane.verbs.fan_outs import FannedOutIds, FanOut, OnFailure
 from fairlane.verbs.leases import Ack, Extend, Forward, Lease, Nack, NackIntent, SetState
 from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Cancel, Enqueue, Explain, GetMessage, GetState, Peek
 from fairlane.verbs.methods.base_aio import AsyncVerbs
@@ -161,6 +162,30 @@ class AsyncMessageVerbs(AsyncVerbs, Generic[M]):
         messages = {target: self._forwarded(messages_of(news)) for target, news in forward.items()}
         answer = await self.call(Forward(queue=queue, receipt=receipt, messages=messages))
         return answer.ids
+
+    async def fan_out(
+        self,
+        queue: str,
+        then: NewMessage,
+        messages: Mapping[str, Sequence[NewMessage]],
+        *,
+        name: str,
+        on_failure: OnFailure = "dead",
+    ) -> FannedOutIds:
+        """Enqueue messages by queue, the members, and ``then``, which enters ``queue`` when all of them have ended.
+
+        All of it happens or nothing. A member has ended when it is acknowledged, is a dead letter, or is removed; what
+        it forwards takes its place. If one was not acknowledged, ``then`` becomes a dead letter, or runs all the same
+        with ``on_failure="run"``. Safe to repeat: a ``name`` that is known is answered with the same ids.
+
+        Raises:
+            QueueNotFound, InvalidArgument, PayloadTooLarge, QueueFull, KeyFull, GlobalFull: a message was refused;
+                nothing was enqueued.
+        """
+        members = {target: self._forwarded(messages_of(news)) for target, news in messages.items()}
+        (last,) = self._forwarded([then])
+        request = FanOut(queue=queue, name=name, messages=members, then=last, on_failure=on_failure)
+        return await self.call(request)
 
     def _forwarded(self, messages: list[NewMessage]) -> list[NewMessage]:
         """Return messages to forward as they are sent."""

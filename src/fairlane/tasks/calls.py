@@ -1,0 +1,201 @@
+"""Calls of tasks that are sent together: chains, one after the other, and fan-outs, joined by one more at the end.
+
+A chain travels in a header of its first job. The worker that acknowledges a job of a chain forwards the next one in the
+same commit. A fan-out is the broker's: ``fairlane.core.fan_out_state`` has its theory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from fairlane.client.aio import AsyncClient
+from fairlane.errors import Forbidden, InvalidArgument, QueueNotFound
+from fairlane.model.message import NewMessage
+from fairlane.tasks.handle import JobHandle, ThreadJobHandle
+from fairlane.verbs.fan_outs import FannedOutIds, OnFailure
+from fairlane.worker.policy import Answer
+from fairlane.worker.results import Acknowledge, ForwardTo
+
+if TYPE_CHECKING:
+    from fairlane.tasks.task import SendContext, TypedTask
+
+R = TypeVar("R")
+CHAIN_HEADER: Final = "fairlane-chain"
+"""The header that has the jobs that come after a job, as JSON."""
+
+
+class _Step(msgspec.Struct, frozen=True, array_like=True):
+    """A job that is still to come."""
+
+    queue: str
+    message: NewMessage
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCall(Generic[R]):
+    """A job that is not sent yet; see ``TypedTask.call``."""
+
+    task: TypedTask[..., R]
+    message: NewMessage
+
+    @property
+    def tasks(self) -> tuple[TypedTask[..., Any], ...]:
+        """The tasks whose queues it needs."""
+        return (self.task,)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain(Generic[R]):
+    """Jobs that run one after the other, each when the one before is done; see ``App.chain``."""
+
+    calls: tuple[TaskCall[Any], ...]
+
+    @property
+    def task(self) -> TypedTask[..., Any]:
+        """The task of the first job."""
+        return self.calls[0].task
+
+    @property
+    def tasks(self) -> tuple[TypedTask[..., Any], ...]:
+        """The tasks whose queues it needs."""
+        return tuple(call.task for call in self.calls)
+
+    @property
+    def message(self) -> NewMessage:
+        """The first job, with those after it in a header."""
+        first, *others = self.calls
+        if not others:
+            return first.message
+        rest = msgspec.json.encode([_Step(call.task.queue, call.message) for call in others]).decode()
+        return msgspec.structs.replace(first.message, headers={**first.message.headers, CHAIN_HEADER: rest})
+
+    async def send(self) -> JobHandle[Any]:
+        """Send the first job, and return its handle. See ``TypedTask.send`` for what it raises."""
+        return await self.task.send_message(self.message)
+
+    def send_sync(self) -> ThreadJobHandle[Any]:
+        """Send the first job from a thread; see ``send``."""
+        return self.task.send_message_sync(self.message)
+
+
+Sendable: TypeAlias = TaskCall[R] | Chain[R]
+"""What a chain or a fan-out can be made of."""
+
+
+def chain_of(calls: Sequence[TaskCall[Any]]) -> Chain[Any]:
+    """Return a chain of calls. Raises InvalidArgument if there is none."""
+    if not calls:
+        raise InvalidArgument("A chain needs at least one call, such as task.call(7).")
+    return Chain(tuple(calls))
+
+
+def continued(headers: Mapping[str, str], answer: Answer) -> Answer:
+    """Return the verdict about a job of a chain: if the job is done, the next one is forwarded with it."""
+    rest = headers.get(CHAIN_HEADER)
+    if rest is None or not (answer is None or isinstance(answer, (Acknowledge, ForwardTo))):
+        return answer
+    (step, *others) = msgspec.json.decode(rest, type=list[_Step])
+    message = step.message
+    if others:
+        after = msgspec.json.encode(others).decode()
+        message = msgspec.structs.replace(message, headers={**message.headers, CHAIN_HEADER: after})
+    done = answer or Acknowledge()
+    others_by_queue = dict(done.messages) if isinstance(done, ForwardTo) else {}
+    messages = {**others_by_queue, step.queue: [*others_by_queue.get(step.queue, ()), message]}
+    return ForwardTo(messages, cost=done.cost, result=done.result)
+
+
+# ------------------------------------------------------------------------------------------------------------- fan-outs
+
+
+@dataclass(frozen=True, slots=True)
+class SentFanOut(Generic[R]):
+    """The jobs of a fan-out that was sent.
+
+    Attributes:
+        then: the job that runs when all others have ended.
+        members: the others, in order; of a chain the first job.
+        is_repeat: whether a fan-out of this name was known, and nothing was sent.
+    """
+
+    then: JobHandle[R]
+    members: tuple[JobHandle[Any], ...]
+    is_repeat: bool = False
+
+
+class Members:
+    """Jobs that are to be sent together; ``then`` says what comes after them. See ``App.fan_out``."""
+
+    def __init__(self, context: SendContext, calls: Iterable[Sendable[Any]]) -> None:
+        self._context = context
+        self._calls = tuple(calls)
+
+    def then(self, call: Sendable[R], *, on_failure: OnFailure = "dead") -> FanOutPlan[R]:
+        """Return the fan-out that ends with a call, or a chain, when all members have ended.
+
+        If a member is not done, the call becomes a dead letter, or runs all the same with ``on_failure="run"``.
+        """
+        return FanOutPlan(self._context, self._calls, call, on_failure)
+
+
+class FanOutPlan(Generic[R]):
+    """A fan-out that is not sent yet."""
+
+    def __init__(
+        self, context: SendContext, calls: tuple[Sendable[Any], ...], then: Sendable[R], on_failure: OnFailure
+    ) -> None:
+        self._context = context
+        self._then = then
+        self._on_failure = on_failure
+        by_queue: dict[str, list[Sendable[Any]]] = {}
+        for call in calls:
+            by_queue.setdefault(call.task.queue, []).append(call)
+        self._by_queue = by_queue
+        self._calls = calls
+
+    async def send(self, name: str | None = None) -> SentFanOut[R]:
+        """Send all jobs in one commit, or none. They are durable when this returns.
+
+        ``name`` makes a second call the same: while it is known, nothing more is sent. By default it is random.
+
+        Raises:
+            InvalidArgument: a job has a ``dedup_id`` or is unique.
+            CallTimedOut: no server answered in time.
+            QueueFull, KeyFull, GlobalFull: a limit was reached.
+        """
+        name = name or uuid4().hex
+        return self._sent(await self._context.homes.call(lambda client: self._fan_out(client, name)))
+
+    def send_sync(self, name: str | None = None) -> FannedOutIds:
+        """Send all jobs from a thread, and return their ids; those of the members come by queue. See ``send``."""
+        given = name or uuid4().hex
+        return self._context.homes.call_sync(lambda client: self._fan_out(client, given))
+
+    async def _fan_out(self, client: AsyncClient, name: str) -> FannedOutIds:
+        limited, then = client.with_timeout(self._context.timeout_s), self._then
+        messages = {queue: [call.message for call in calls] for queue, calls in self._by_queue.items()}
+        for is_last in (False, True):
+            try:
+                return await limited.fan_out(
+                    then.task.queue, then.message, messages, name=name, on_failure=self._on_failure
+                )
+            except QueueNotFound as missing:
+                if is_last:
+                    raise
+                try:
+                    for task in {task.queue: task for call in (*self._calls, then) for task in call.tasks}.values():
+                        await limited.ensure_queue(task.queue, task.definition.declared)
+                except Forbidden:
+                    raise missing from None
+        raise AssertionError  # the loop returns or raises
+
+    def _sent(self, ids: FannedOutIds) -> SentFanOut[R]:
+        every = iter(ids.ids)
+        by_queue = {queue: iter([next(every) for _ in calls]) for queue, calls in self._by_queue.items()}
+        members = tuple(call.task.job(next(by_queue[call.task.queue])) for call in self._calls)
+        return SentFanOut(self._then.task.job(ids.id), members, ids.is_repeat)

@@ -1,0 +1,105 @@
+"""Chains and fan-outs of tasks, run by the worker on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlane.errors import InvalidArgument, MessageDead
+from fairlane.tasks import App
+
+
+class Studio:
+    """Tasks in two queues, and what has run."""
+
+    def __init__(self) -> None:
+        self.app, self.ran = App(), list[str]()
+        app, ran = self.app, self.ran
+
+        @app.task(queue="photos", result_ttl="1h")
+        def resize(name: str) -> str:
+            ran.append(f"resize {name}")
+            return name.upper()
+
+        @app.task(queue="photos", policy={"max_attempts": 2})
+        async def check(name: str) -> None:
+            ran.append(f"check {name}")
+            if name == "bad":
+                raise ValueError("no photo")
+
+        @app.task(queue="albums", result_ttl="1h")
+        def publish(album: int) -> int:
+            ran.append(f"publish {album}")
+            return album
+
+        self.resize, self.check, self.publish = resize, check, publish
+
+
+def test_a_chain_runs_one_job_after_the_other() -> None:
+    """Across queues, in order, with one correlation id; each job has its own result."""
+    studio = Studio()
+    with studio.app.testing() as jobs:
+        first = studio.app.chain(studio.resize.call("a"), studio.check.call("a"), studio.publish.call(7)).send_sync()
+        assert jobs.run().handled == 3
+        assert studio.ran == ["resize a", "check a", "publish 7"]
+        assert first.result() == "A"
+
+
+def test_a_failed_job_ends_its_chain_until_it_is_redriven() -> None:
+    """The jobs after a dead letter do not run."""
+    studio = Studio()
+    with studio.app.testing() as jobs:
+        studio.app.chain(studio.check.call("bad"), studio.publish.call(7)).send_sync()
+        jobs.run()
+        assert studio.ran == ["check bad", "check bad"]
+        assert len(jobs.dead_letters("photos")) == 1
+
+
+def test_a_chain_needs_a_call() -> None:
+    """The error shows how to make one."""
+    with pytest.raises(InvalidArgument, match=r"task\.call"):
+        Studio().app.chain()
+
+
+def test_a_fan_out_runs_its_last_job_once_when_all_are_done() -> None:
+    """Members may be in several queues, and may be chains; the handles are in the order of the calls."""
+    studio = Studio()
+    app = studio.app
+    with app.testing() as jobs:
+        chain = app.chain(studio.resize.call("b"), studio.check.call("b"))
+        plan = app.fan_out([studio.publish.call(1), chain, studio.resize.call("c")]).then(studio.publish.call(7))
+        sent = asyncio.run(plan.send())
+        assert [handle.queue for handle in sent.members] == ["albums", "photos", "photos"]
+        assert jobs.client.status(sent.then.id).words == "It waits for 3 of the 3 messages of its fan-out."
+        jobs.run()
+        assert studio.ran.count("publish 7") == 1
+        assert studio.ran[-1] == "publish 7"
+        assert sorted(studio.ran[:-1]) == ["check b", "publish 1", "resize b", "resize c"]
+        assert asyncio.run(sent.then.result()) == 7
+        assert asyncio.run(sent.members[2].result()) == "C"
+
+
+def test_a_failed_member_keeps_the_last_job_from_running() -> None:
+    """It is a dead letter then; with on_failure="run" it runs."""
+    studio = Studio()
+    with studio.app.testing() as jobs:
+        bad = studio.check.call("bad")
+        members = [bad, studio.check.call("good"), bad]
+        sent = asyncio.run(studio.app.fan_out(members).then(studio.publish.call(7)).send())
+        asyncio.run(studio.app.fan_out(members).then(studio.publish.call(8), on_failure="run").send())
+        jobs.run()
+        assert [line for line in studio.ran if "publish" in line] == ["publish 8"]
+        with pytest.raises(MessageDead):
+            asyncio.run(sent.then.result())
+
+
+def test_a_name_makes_a_fan_out_safe_to_repeat() -> None:
+    """The second call sends nothing."""
+    studio = Studio()
+    with studio.app.testing() as jobs:
+        plan = studio.app.fan_out([studio.resize.call("a")]).then(studio.publish.call(7))
+        first = plan.send_sync("album-7")
+        assert plan.send_sync("album-7").id == first.id
+        jobs.run()
+        assert studio.ran == ["resize a", "publish 7"]
