@@ -51,6 +51,29 @@ Lookup: TypeAlias = Callable[[str, int], Waited | None]
 
 
 @dataclass(slots=True, eq=False)
+class RecentLeases:
+    """Leased messages between two samples of the history.
+
+    Attributes:
+        cost: the cost of all of them.
+        keys: the cost by key, of the first ``RECENT_MAX`` keys.
+        waits: how many waited, by bucket of milliseconds.
+    """
+
+    cost: int = 0
+    keys: dict[Key, int] = field(default_factory=dict)
+    waits: dict[int, int] = field(default_factory=dict)
+
+    def note(self, key: Key | None, cost: int, wait_ms: int, count: int) -> None:
+        """Count messages of one key; None to count them for no key."""
+        self.cost += cost
+        if key is not None and (key in self.keys or len(self.keys) < RECENT_MAX):
+            self.keys[key] = self.keys.get(key, 0) + cost
+        bucket = bucket_of(wait_ms, WAIT_BITS)
+        self.waits[bucket] = self.waits.get(bucket, 0) + count
+
+
+@dataclass(slots=True, eq=False)
 class QueueCounts:
     """Counts of one queue, or of all queues that share a label.
 
@@ -61,8 +84,7 @@ class QueueCounts:
         served: cost of leased messages by key since the last scrape.
         served_others: the same for all keys beyond the limit, in one number.
         failed: attempts that failed.
-        recent: cost of leased messages by key since the last sample of the history, of the first keys only.
-        recent_waits: how many of these messages waited, by bucket of milliseconds.
+        recent: what was leased since the last sample of the history.
         turn_ms: total wait for a turn; the other ``_ms`` fields are the totals for other reasons.
     """
 
@@ -82,8 +104,7 @@ class QueueCounts:
     served: dict[Key, int] = field(default_factory=dict)
     served_others: int = 0
     failed: int = 0
-    recent: dict[Key, int] = field(default_factory=dict)
-    recent_waits: dict[int, int] = field(default_factory=dict)
+    recent: RecentLeases = field(default_factory=RecentLeases)
 
 
 class MetricsFold:
@@ -137,13 +158,12 @@ class MetricsFold:
             counts.served, counts.served_others = {}, 0
         return taken
 
-    def take_recent(self, queue: str) -> tuple[dict[Key, int], dict[int, int]]:
-        """Return the cost leased by key, and the waits by bucket, since the last call for a queue; for the history."""
+    def take_recent(self, queue: str) -> RecentLeases:
+        """Return what was leased from a queue since the last call; for the history."""
         counts = self.queues.get(queue)
         if counts is None:
-            return {}, {}
-        taken = counts.recent, counts.recent_waits
-        counts.recent, counts.recent_waits = {}, {}
+            return RecentLeases()
+        taken, counts.recent = counts.recent, RecentLeases()
         return taken
 
     def _enqueued(self, record: Enqueued | Published) -> None:
@@ -177,12 +197,8 @@ class MetricsFold:
             self._keys_left -= 1
         else:
             counts.served_others += cost * weight
-        recent = counts.recent
-        if key in recent or (len(recent) < RECENT_MAX and self._keys_max):
-            recent[key] = recent.get(key, 0) + cost * weight
         wait_ms = max(0, now_ms - ready_ms)
-        bucket = bucket_of(wait_ms, WAIT_BITS)
-        counts.recent_waits[bucket] = counts.recent_waits.get(bucket, 0) + weight
+        counts.recent.note(key if self._keys_max else None, cost * weight, wait_ms, weight)
         counts.waits.note(wait_ms / 1000, weight)
         counts.delayed_ms += weight * delayed_ms
         if record.picking is None:
