@@ -11,12 +11,12 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "count_calls.py"
 CEILINGS = {
-    "http_enqueue": (144, 42),
-    "http_lease": (137, 42),
-    "http_ack": (117, 38),
-    "stream_enqueue": (152, 45),
-    "stream_lease": (164, 46),
-    "stream_ack": (127, 41),
+    "http_enqueue": (145, 46),
+    "http_lease": (137, 43),
+    "http_ack": (117, 39),
+    "stream_enqueue": (153, 49),
+    "stream_lease": (165, 47),
+    "stream_ack": (127, 42),
 }
 """The most calls and files of each walk. Lower them when a walk gets shorter.
 

@@ -42,7 +42,9 @@ class ProgressReports:
         self._reports[message.number] = _Report(message.token, 1 if before is None else before.number + 1, view)
         leased = sum(queue.leased for queue in ledger.queues.values()) if len(self._reports) > _SPARE else 0
         if len(self._reports) > _SPARE + 2 * leased:
-            lasting = {one.number: one.token for queue in ledger.queues.values() for one in queue.messages.values()}
+            lasting = {
+                one.number: one.token for queue in ledger.queues.values() for one in queue.messages.objects.values()
+            }
             self._reports = {at: one for at, one in self._reports.items() if lasting.get(at) == one.token}
 
     def of(self, message: Message) -> tuple[ProgressView | None, int]:

@@ -63,7 +63,7 @@ class Settings:
     upload_silence_ms: int = limits.UPLOAD_SILENCE_MS
     piece_bytes: int = limits.PIECE_BYTES
     cycle_bytes_max: int | None = None
-    waiting_max: int | None = 4_000_000  # 1.8 to 4.2 GB of memory
+    waiting_max: int | None = 4_000_000  # 0.2 GB of memory as rows, 1.8 to 4.2 GB as objects
     waiting_bytes_max: int | None = 256 * 1024 * _MEBIBYTE
     result_bytes_max: int = RESULT_BYTES_MAX
     results_max: int = 1_000_000  # about 0.4 GB of memory

@@ -30,11 +30,14 @@ def origin_of(message: Message) -> str:
 
 
 def numbers_meant(wanted: DeadLetterFilter, queue: Queue) -> list[int]:
-    """Return the numbers of the messages in a queue that a filter may mean: those it names, or all."""
+    """Return the numbers of the messages in a queue that a filter may mean: those it names, or all.
+
+    Dead letters are objects, and in the order in which they died.
+    """
     if wanted.ids is None:
-        return list(queue.messages)
+        return list(queue.messages.objects)
     named = {queue.ids.number_of(message_id) for message_id in wanted.ids}
-    return [number for number in queue.messages if number in named]
+    return [number for number in queue.messages.objects if number in named]
 
 
 def dead_before(wanted: DeadLetterFilter, queue: Queue, sequence: int) -> list[int]:

@@ -56,7 +56,9 @@ class KeyPolicies:
 
     def _forget(self) -> None:
         """Forget the keys that no message is here of any more."""
-        alive = {message.key for message in self._queue.messages.values()}
+        messages = self._queue.messages
+        alive = {message.key for message in messages.objects.values()}
+        alive.update(key for run in messages.runs() for key in run.keys)
         self.told = {key: says for key, says in self.told.items() if key in alive and says != (1, None)}
 
     def of(self, key: Key) -> KeyPolicy | None:

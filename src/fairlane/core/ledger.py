@@ -23,6 +23,8 @@ from fairlane.core.finished import FinishedMessages
 from fairlane.core.pauses import PauseLog
 from fairlane.core.producer_numbers import ProducerNumbers
 from fairlane.core.redrive_state import RedriveState
+from fairlane.core.rows.chunks import ChunkHome
+from fairlane.core.rows.messages import ROWS_FROM, Messages
 from fairlane.core.schedule_state import ScheduleState
 from fairlane.core.sink_state import SinkState
 from fairlane.core.sources import Declared
@@ -31,7 +33,7 @@ from fairlane.journal.records import ReaderImage, SegmentImage, TemporaryImage
 from fairlane.model.broker_limits import Limits
 from fairlane.model.ids import MessageIds
 from fairlane.model.message import NEVER_MS, FailedAttempt, Key
-from fairlane.model.names import DLQ_SUFFIX, is_dlq
+from fairlane.model.names import is_dlq
 from fairlane.model.partitions import NUMBER_BITS
 from fairlane.model.policy import QueuePolicy
 from fairlane.scheduler.item import Item, Priority
@@ -40,40 +42,10 @@ from fairlane.verbs.templates import Templates
 PRIORITIES = (Priority.HIGH, Priority.NORMAL, Priority.LOW)
 _NORMAL = Priority.NORMAL
 
-Row = tuple[Key, int, int, Priority, tuple[str, ...], int | None, int | None]
+TermsRow = tuple[Key, int, int, Priority, tuple[str, ...], int | None, int | None]
 """Key, weight, cost, priority, throttles, due and deadline of one message."""
 
 Group = tuple[Key, str | None]  # what is kept in order together: a fairness key, and an order key
-
-
-class ChunkHome:
-    """A chunk of bodies, and where in the journal its messages are described.
-
-    Its messages were enqueued to one queue. They are there, in its dead-letter queue, or where a shared dead-letter
-    queue or a redrive has taken them: in the ``others`` or in their dead-letter queues.
-
-    Attributes:
-        correlation_ids: the correlation ids that its messages were given, from the first on, with None for those
-            without; None if no message has one. They are kept here so that messages without one cost nothing.
-    """
-
-    __slots__ = ("correlation_ids", "home", "live", "number", "others", "queue")
-
-    def __init__(
-        self, queue: str, number: int, home: int, live: int, correlation_ids: list[str | None] | None = None
-    ) -> None:
-        self.queue = queue.removesuffix(DLQ_SUFFIX)
-        self.number = number
-        self.home = home
-        self.live = live
-        self.correlation_ids = correlation_ids
-        self.others: tuple[str, ...] = ()
-
-    def note(self, queue: str) -> None:
-        """Note that a message of the chunk is in a queue."""
-        name = queue.removesuffix(DLQ_SUFFIX)
-        if name != self.queue and name not in self.others:
-            self.others += (name,)
 
 
 @dataclass(slots=True, eq=False)
@@ -145,7 +117,9 @@ class Message(ScheduledItem):
 
     __slots__ = ("attempts", "chunk", "enqueued_ms", "expires_ms", "failures", "leased_ms", "owner", "queue", "token")
 
-    def __init__(self, number: int, queue: Queue, chunk: ChunkHome, size: int, enqueued_ms: int, terms: Row) -> None:
+    def __init__(
+        self, number: int, queue: Queue, chunk: ChunkHome, size: int, enqueued_ms: int, terms: TermsRow
+    ) -> None:
         # Not through Item.__init__: what comes from a record has been checked before it became one.
         key, self.weight, self.cost, priority, throttles, due_ms, deadline_ms = terms
         self.key = key
@@ -252,7 +226,7 @@ class Queue:
     is_paused: bool = False
     paused_keys: set[Key] = field(default_factory=set)
     pauses: PauseLog = field(default_factory=PauseLog)
-    messages: dict[int, Message] = field(default_factory=dict)
+    messages: Messages = field(init=False)
     leased: int = 0
     claimed: int = 0  # of those that are leased
     dead_letters: int = 0  # those that died in another queue
@@ -270,7 +244,12 @@ class Queue:
     leased_groups: dict[Group, dict[int, Message]] | None = None  # only with strict order
 
     def __post_init__(self) -> None:
+        self.messages = Messages(self._made_of)
         self.set_policy(self.policy)
+
+    def _made_of(self, number: int, key: Key, chunk: ChunkHome, size: int, enqueued_ms: int) -> Message:
+        """Return the message that a row stands for."""
+        return Message(number, self, chunk, size, enqueued_ms, (key, 0, 1, _NORMAL, (), None, None))
 
     def set_policy(self, policy: QueuePolicy) -> None:
         """Set the queue's policy."""
@@ -287,6 +266,7 @@ class Ledger:
     """Queues with their messages, config, readers and segments of the journal.
 
     Attributes:
+        rows_from: from this number of messages on, plain ones that come are rows; None for never.
         limits: what holds for all queues together.
         templates: the queue templates among the config values, by pattern.
         temporary: the config values that expire, by config key.
@@ -307,13 +287,15 @@ class Ledger:
             was restored from.
     """
 
-    def __init__(self, limits: Limits | None = None, *, sequence: int = 1) -> None:
+    def __init__(self, limits: Limits | None = None, *, sequence: int = 1, rows_from: int | None = ROWS_FROM) -> None:
         """Know of nothing.
 
         Args:
             limits: what holds for all queues together.
             sequence: of the record that recovery begins with: the first of all, or one that tells what was before it.
+            rows_from: from this number of messages on, plain ones that come are rows; None for never.
         """
+        self.rows_from = rows_from
         self.limits = limits if limits is not None else Limits()
         self.next_sequence = sequence
         self.at_ms = 0
@@ -352,6 +334,10 @@ class Ledger:
     def counts_from(self) -> int:
         """What the sequences of this journal begin after."""
         return self.partition << NUMBER_BITS
+
+    def keeps_rows(self) -> bool:
+        """Return whether a plain message that comes now is to be a row."""
+        return self.rows_from is not None and self.messages >= self.rows_from
 
     def may_be_full(self, queue: Queue, count: int) -> bool:
         """Return whether a limit of the queue or of the broker may refuse one of ``count`` new messages.
@@ -393,7 +379,7 @@ class Ledger:
         return min(oldest, self.discarded.oldest_home(oldest)) if self.discarded.entries else oldest
 
     def find(self, queue: str, number: int | None) -> Message | None:
-        """Return a message of a queue by its number."""
+        """Return a message of a queue by its number, for reading, or for changing it if it is leased."""
         known = self.queues.get(queue)
         return None if known is None or number is None else known.messages.get(number)
 

@@ -20,6 +20,7 @@ from fairlane.core.dead_letters import has_died
 from fairlane.core.key_policies import KeyPolicies
 from fairlane.core.ledger import Group, Ledger, Queue, ScheduledItem
 from fairlane.core.moves import Moves
+from fairlane.core.rows.offering import offer_all, withdraw
 from fairlane.core.throttling import ThrottleConfig, throttle_names, throttle_weights
 from fairlane.journal.records import AnyRecord, ConfigSet, Picking, QueuePaused, QueueRemoved, QueueSet
 from fairlane.model.message import Key
@@ -90,6 +91,11 @@ class QueueSchedule(Generic[I]):
         self.largest = max(self.largest, largest) if len(self.kernel) else largest
         self.kernel.offer_many(items, now_ms)
 
+    def offer_rows(self, keys: Sequence[Key], numbers: Sequence[int], largest: int, now_ms: int) -> None:
+        """Add plain messages that wait as rows, of which none has a payload above ``largest``."""
+        self.largest = max(self.largest, largest) if len(self.kernel) else largest
+        self.kernel.offer_rows(keys, numbers, now_ms, self.queue.messages.made)
+
     def offer_new(self, items: list[I], now_ms: int) -> None:
         """Add messages that may bring weights and caps for their keys."""
         for key in self.policies.learn(items):
@@ -98,9 +104,7 @@ class QueueSchedule(Generic[I]):
 
     def cancel(self, items: Iterable[I], now_ms: int) -> None:
         """Take out those of some messages that wait."""
-        for item in items:
-            if item.lane is not None:
-                self.kernel.cancel(item, now_ms)
+        withdraw(self.kernel, items, now_ms)
 
     def release(self, items: Sequence[I], now_ms: int) -> None:
         """Free what leased messages that are done take of the caps of their keys, and let those behind them go."""
@@ -303,13 +307,13 @@ class QueueSchedules(Generic[I]):
         self.known[queue.name] = schedule
         if not is_dlq(queue.name):  # dead letters come from several queues, and say nothing about their keys here
             own = (item for item in (*leased, *waiting) if not has_died(item))
-            schedule.policies.learn(sorted(own, key=_number))
+            schedule.policies.learn(sorted(own, key=lambda item: item.number))
         for key, count in Counter(item.key for item in leased).items():
             schedule.kernel.occupy(key, count)
         schedule.kernel.resume_order(sorted(leased, key=_joined))
         for item in waiting:
             item.held = None  # what the clocks of the earlier kernel showed means nothing to this one
-        schedule.offer(sorted(waiting, key=_joined), now_ms)
+        offer_all(schedule, sorted(waiting, key=_joined), queue.messages.runs(), now_ms)
         return schedule
 
     def follow(self, record: AnyRecord, now_ms: int) -> list[QueueSchedule[I]]:
@@ -381,10 +385,6 @@ class QueueSchedules(Generic[I]):
         keys: list[Key | None] = [path] if all(path) else []
         keys += [name] if len(path) > 1 else []
         yield from ((each, key) for each in found for key in ([None] if name.endswith(EVERY) else keys))
-
-
-def _number(item: ScheduledItem) -> int:
-    return item.number
 
 
 def _joined(item: ScheduledItem) -> int:

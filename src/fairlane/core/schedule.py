@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.presence import Presence
 from fairlane.core.queue_schedule import QueueSchedule, QueueSchedules
+from fairlane.core.rows.offering import contents, explain
 from fairlane.core.schedule_state import ScheduleState
 from fairlane.journal.records import (
     Acked,
@@ -70,7 +71,7 @@ class LeaseBatch:
     __slots__ = ("_known", "_numbers")
 
     def __init__(self, queue: Queue, numbers: list[int]) -> None:
-        self._known = queue.messages
+        self._known = queue.messages.objects  # what is leased is one
         self._numbers = numbers
 
     def __len__(self) -> int:
@@ -107,7 +108,7 @@ class Schedule:
         self.presence = Presence(ledger, now_ms)
         self.revived: dict[str, None] = {}
         self.unarmed: list[ScheduleState] = []
-        self._queues: QueueSchedules[Message] = QueueSchedules(ledger, _contents, now_ms, on_returned=self._revive)
+        self._queues: QueueSchedules[Message] = QueueSchedules(ledger, contents, now_ms, on_returned=self._revive)
         self._known = self._queues.known
         self._leases: Timers[LeaseBatch] = Timers(lambda at_ms, batch: batch.is_live(at_ms))
         self._events: Timers[MessageSchedule] = Timers(lambda at_ms, schedule: schedule.next_at == at_ms)
@@ -115,8 +116,8 @@ class Schedule:
         self._touched: dict[MessageSchedule, None] = dict.fromkeys(self._queues)
         self._followers = self._follower_table()
         for queue in ledger.queues.values():
-            for message in queue.messages.values():
-                if message.token and not message.is_claimed:
+            for message in contents(queue)[0]:
+                if not message.is_claimed:
                     self._leases.push(message.expires_ms, LeaseBatch(queue, [message.number]))
         self.settle_events()
 
@@ -169,7 +170,10 @@ class Schedule:
     def _enqueued(self, record: Enqueued | Published, messages: list[Message], now_ms: int) -> None:
         schedule = self._known[record.queue]
         self._touched[schedule] = None
-        if record.terms.weights is not None or record.terms.caps is not None:
+        if not messages and type(record) is Enqueued:
+            numbers = range(record.sequence, record.sequence + record.count)
+            schedule.offer_rows(record.terms.keys, numbers, max(record.sizes), now_ms)
+        elif record.terms.weights is not None or record.terms.caps is not None:
             schedule.offer_new(messages, now_ms)
         else:
             schedule.offer(messages, now_ms)
@@ -292,7 +296,7 @@ class Schedule:
         """Return why a message waits."""
         schedule = self._of(message.queue.name)
         time_releases = schedule.kernel.time_releases()
-        explanation = schedule.kernel.explain(message, now_ms)
+        explanation = explain(schedule, message, now_ms)
         self._note_time_releases(schedule, time_releases, now_ms)
         return explanation
 
@@ -393,8 +397,3 @@ class Schedule:
     def touched(self) -> list[str]:
         """Return the queues in which something may have become ready since events were settled."""
         return [schedule.queue.name for schedule in self._touched]
-
-
-def _contents(queue: Queue) -> tuple[list[Message], list[Message]]:
-    messages = queue.messages.values()
-    return [message for message in messages if message.token], [message for message in messages if not message.token]

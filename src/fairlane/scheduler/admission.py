@@ -165,4 +165,4 @@ def _victim_of(leaf: KeyNode, item: Item, policy: Backpressure) -> Item | None:
     lowest = [lane for lane in lanes if lane.priority == max(ranks)]
     if policy is Backpressure.DROP_OLDEST:
         return min((lane.head for lane in lowest if lane.head is not None), key=lambda head: head.sequence)
-    return max((lane.tail for lane in lowest if lane.tail is not None), key=lambda tail: tail.sequence)
+    return max((last for lane in lowest if (last := lane.last()) is not None), key=lambda last: last.sequence)

@@ -7,6 +7,7 @@ from enum import Enum
 
 from fairlane.scheduler.item import Item, Key
 from fairlane.scheduler.key_limits import NEVER_MS
+from fairlane.scheduler.lanes import Lane
 from fairlane.scheduler.token_bucket import Bucket
 from fairlane.scheduler.tree import KeyNode
 
@@ -79,9 +80,11 @@ class Explanation:
                 return "Not waiting here: never offered, or already handed out, cancelled, dropped or expired."
 
 
-def explain(item: Item, now_ms: int, *, is_due: bool, leaf: KeyNode | None, is_full: bool) -> Explanation:
-    """Return why an item of a leaf waits."""
-    lane = item.lane
+def explain(
+    item: Item, now_ms: int, *, is_due: bool, leaf: KeyNode | None, is_full: bool, row: int | None = None
+) -> Explanation:
+    """Return why an item of a leaf waits. If it was made of a row there, ``row`` is its number."""
+    lane = item.lane if row is None else leaf
     if lane is None or leaf is None:
         return Explanation(reason=WaitReason.NOT_WAITING)
     if not is_due and item.due_ms is not None and item.due_ms > now_ms:
@@ -103,7 +106,7 @@ def explain(item: Item, now_ms: int, *, is_due: bool, leaf: KeyNode | None, is_f
     shut = [each for each in shut if each[1] != now_ms]
     if shut:
         return _throttled(*max(shut, key=lambda each: NEVER_MS if each[1] is None else each[1]), now_ms)
-    return Explanation(reason=WaitReason.ELIGIBLE, turns=_turns_before(item))
+    return Explanation(reason=WaitReason.ELIGIBLE, turns=_turns_before(lane, _cost_up_to(lane, item, row)))
 
 
 def _throttled(bucket: Bucket, until_ms: int | None, share: float | None, now_ms: int) -> Explanation:
@@ -118,9 +121,12 @@ def _throttled(bucket: Bucket, until_ms: int | None, share: float | None, now_ms
     )
 
 
-def _turns_before(item: Item) -> int:
-    """Count the turns of other keys before an item's own, at every level of its path."""
-    before, node = _cost_up_to(item), item.lane.node if item.lane is not None else None
+def _turns_before(lane: Lane, cost: int) -> int:
+    """Count the turns of other keys before an item's own, at every level of its path.
+
+    ``cost`` is that of the items of its lane up to and including it.
+    """
+    before, node = cost, lane.node
     turns = 0
     while node is not None and node.parent is not None and node.parent.ring is not None:
         ring = node.parent.ring
@@ -131,9 +137,22 @@ def _turns_before(item: Item) -> int:
     return turns
 
 
-def _cost_up_to(item: Item) -> int:
-    cost, before = item.cost, item.previous
-    while before is not None:
-        cost += before.cost
-        before = before.previous
+def _cost_up_to(lane: Lane, item: Item, row: int | None) -> int:
+    behind = lane.behind
+    if row is not None and behind is not None:
+        return _cost_from(lane.head) + behind.before(row) + 1
+    cost, first = item.cost, item
+    while first.previous is not None:
+        first = first.previous
+        cost += first.cost
+    if behind is not None and behind.rest is first:
+        return _cost_from(lane.head) + len(behind) + cost
+    return cost
+
+
+def _cost_from(item: Item | None) -> int:
+    cost = 0
+    while item is not None:
+        cost += item.cost
+        item = item.next
     return cost

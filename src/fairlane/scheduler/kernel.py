@@ -19,7 +19,7 @@ recognised as stale by looking at the item alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, cast
 
 from fairlane.scheduler.admission import Admission
@@ -27,7 +27,7 @@ from fairlane.scheduler.buckets import Throttles
 from fairlane.scheduler.explanation import Explanation, WaitReason, explain
 from fairlane.scheduler.item import Item, Key, Priority, canonical_key
 from fairlane.scheduler.keys import Keys, PolicyProvider
-from fairlane.scheduler.lanes import NOT_HELD, Holdup, Lane
+from fairlane.scheduler.lanes import NOT_HELD, Holdup, Lane, LaneRows, MakeItems
 from fairlane.scheduler.order import OrderedGroup, OrderedGroups, StrictOrder
 from fairlane.scheduler.parking import Parking
 from fairlane.scheduler.policy import (
@@ -179,9 +179,12 @@ class Kernel(Generic[I]):
                     item.sequence = sequence
                     item.lane = leaf
                     item.key = tail.key  # all items of a key share one string: less memory, faster lookups
-                    item.previous = tail
-                    tail.next = leaf.tail = item
                     leaf.waiting += 1
+                    if leaf.behind is None:
+                        item.previous = tail
+                        tail.next = leaf.tail = item
+                    else:
+                        leaf.behind.append(item)
                 else:
                     item.sequence = sequence
                     item.lane = leaf
@@ -198,6 +201,44 @@ class Kernel(Generic[I]):
                 refusals.append(refusal)
         self._waiting += len(items) - slow
         return refusals
+
+    def offer_rows(self, keys: Sequence[Key], numbers: Sequence[int], now_ms: int, make: MakeItems) -> None:
+        """Add plain items of cost 1 by their numbers, which grow; see ``lanes``.
+
+        Raises:
+            ValueError: the kernel has a limit on waiting items or a strict order.
+        """
+        self._move_to(now_ms)
+        if self._groups is not None or self._admission.waiting_max is not None:
+            raise ValueError("A kernel with a limit on waiting items or a strict order takes no rows. Offer items.")
+        find = self._keys.leaves[self._keys.normal_band].get
+        sequence, slow = self._sequence, 0
+        for key, number in zip(keys, numbers, strict=True):
+            leaf = find(key)
+            if leaf is not None and leaf.is_simple and leaf.tail is not None:
+                rows = leaf.behind
+                if rows is None:
+                    rows = leaf.behind = LaneRows(make)
+                if rows.rest is None:
+                    if rows.sequence != sequence:
+                        rows.set_sequence(sequence)
+                    rows.add(number)
+                    leaf.waiting += 1
+                    continue
+            slow += 1
+            self._offer_quickly(cast("list[I]", make((number,))))
+            sequence = self._sequence
+        self._waiting += len(numbers) - slow
+
+    def cancel_row(self, key: Key, number: int, now_ms: int) -> bool:
+        """Remove a waiting row. Return False if there is none of that number."""
+        leaf = self._keys.leaves[self._keys.normal_band].get(key)
+        if leaf is None or leaf.behind is None or not leaf.behind.cancel(number):
+            return False
+        self._note_instant(now_ms)
+        self._waiting -= 1
+        self._count(leaf, waiting=-1, delayed=0)
+        return True
 
     def _offer(self, item: Item) -> Refusal | None:
         if item.lane is not None:
@@ -292,6 +333,9 @@ class Kernel(Generic[I]):
 
     def retire(self, now_ms: int) -> None:
         """Remove all items for good, and leave the throttles to the kernels that share them. Not to be used again."""
+        for leaf in self._keys.all_leaves():
+            if leaf.behind is not None:
+                leaf.behind.drop(leaf)
         for item in self.waiting_items():
             self.cancel(item, now_ms)
         self._parking.close()
@@ -529,6 +573,15 @@ class Kernel(Generic[I]):
     def survey(self, count: int, now_ms: int, *, wanted: Callable[[Key], bool] | None = None) -> Survey:
         """Return the ``count`` keys with the most items and what holds them back, in O(keys)."""
         return survey(self._keys, count, now_ms, wanted=wanted)
+
+    def explain_row(self, item: I, number: int, now_ms: int) -> Explanation:
+        """Return why a row waits, of which this item has been made."""
+        self._move_to(now_ms)
+        leaf = self._keys.leaves[self._keys.normal_band].get(item.key)
+        if leaf is None or leaf.behind is None or number not in leaf.behind:
+            return Explanation(reason=WaitReason.NOT_WAITING)
+        is_full = self._keys.capacity.allowance(leaf.outermost()) == 0
+        return explain(item, self.now_ms, is_due=True, leaf=leaf, is_full=is_full, row=number)
 
     def explain(self, item: I, now_ms: int) -> Explanation:
         """Return why an item waits."""

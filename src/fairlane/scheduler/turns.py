@@ -63,6 +63,8 @@ def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call cos
         hand_out(item)
         head = item.next
         item.lane = item.next = None
+        if head is None and node.behind is not None:
+            head = node.refill()
         # The commonest turn by far: cost equals share, one item, more behind it. It has no loop and one append.
         if not deficit and head is not None:
             left -= 1
@@ -83,6 +85,8 @@ def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call cos
             item = head
             head = item.next
             item.lane = item.next = item.previous = None
+            if head is None and node.behind is not None:
+                head = node.refill()
         left -= served
         node.head = head
         node.waiting -= served
@@ -190,6 +194,8 @@ def _hand_out(lane: Lane, out: list[Item], count_max: int, credit: int) -> tuple
         spent = after
         item, head = head, head.next
         item.lane = item.next = item.previous = None
+        if head is None and lane.behind is not None:
+            head = lane.refill()
     lane.head = head
     if head is None:
         lane.tail = None

@@ -13,6 +13,7 @@ from fairlane.broker.handlers import submission_of
 from fairlane.broker.requests import Attach, AttachedConsumer, Submission
 from fairlane.broker.settings import Settings
 from fairlane.core.commands import Command
+from fairlane.core.rows.messages import ROWS_FROM
 from fairlane.model.message import Delivery
 from fairlane.ports.disk import Disk
 from fairlane.ports.entropy import Entropy
@@ -74,7 +75,9 @@ class SteppedBroker(AllVerbs[Delivery]):
         disk: Disk | None = None,
         settings: Settings | None = None,
         carry_floor: int = CARRY_FLOOR,
+        rows_from: int | None = ROWS_FROM,
     ) -> None:
+        self._rows_from = rows_from
         self.clock = clock if clock is not None else FakeClock()
         self.store = store if store is not None else MemoryStore()
         self._hooks = hooks if hooks is not None else open_hooks(self._config_value, settings)
@@ -97,6 +100,7 @@ class SteppedBroker(AllVerbs[Delivery]):
             disk=self._disk,
             settings=self._settings,
             carry_floor=self._carry_floor,
+            rows_from=self._rows_from,
         )
 
     @property

@@ -8,7 +8,7 @@ the books know, because they contain durable commits and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fairlane.broker.engine.recovery import recover
 from fairlane.core.ledger import Ledger, Message, Queue
@@ -378,7 +378,7 @@ def _named(name: str) -> tuple[str, str]:
     return (tenant, dedup_id) if between else ("default", name)
 
 
-def _check_messages(messages: dict[int, Message], entries: dict[int, Entry]) -> None:
+def _check_messages(messages: Mapping[int, Message], entries: dict[int, Entry]) -> None:
     if messages.keys() != entries.keys():
         violated(f"lost: {sorted(entries.keys() - messages.keys())}; risen: {sorted(messages.keys() - entries.keys())}")
     for number, entry in entries.items():

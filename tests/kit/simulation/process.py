@@ -47,12 +47,14 @@ class SimulatedProcess:
     Attributes:
         disk_type: the disk, to be replaced where a test plants a bug in it.
         death: where the process is to die next, None for nowhere.
+        rows_from: from how many messages on its broker keeps plain ones as rows; None for never.
     """
 
     disk_type: type[SimulatedDisk] = SimulatedDisk
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, rows_from: int | None = 0) -> None:
         self.seed = seed
+        self.rows_from = rows_from
         self.chance = random.Random(seed)
         self.workload = Workload(self.chance)
         self.clock = FakeClock()
@@ -83,6 +85,7 @@ class SimulatedProcess:
             entropy=self._entropy if store is None else SeededEntropy(self.seed),
             settings=self.settings,
             carry_floor=self._carry_floor,
+            rows_from=self.rows_from,
         )
 
     # ---------------------------------------------------------------------------------------------- what clients see

@@ -62,8 +62,8 @@ class Summary:
 class Simulation(SimulatedProcess):
     """One run of one seed."""
 
-    def __init__(self, seed: int, *, steps: int = STEPS) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, *, steps: int = STEPS, rows_from: int | None = 0) -> None:
+        super().__init__(seed, rows_from=rows_from)
         self._steps = steps
         self._step = 0
         self._trouble = self.workload.one_of(0.0, 0.05, 0.15, 0.3)

@@ -6,7 +6,8 @@ import pytest
 
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.broker.bodies import Bodies
-from fairlane.core.ledger import ChunkHome, Message, Queue
+from fairlane.core.ledger import Message, Queue
+from fairlane.core.rows.chunks import ChunkHome
 from fairlane.errors import StoreCorrupt
 from fairlane.journal.bodies import encode_head, pack
 from fairlane.model.policy import QueuePolicy

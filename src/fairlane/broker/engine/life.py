@@ -44,6 +44,7 @@ from fairlane.broker.waiting.ticks import Ticks
 from fairlane.broker.waiting.watchers import StatusWatchers
 from fairlane.core.commands import Open
 from fairlane.core.ledger import Ledger, Message
+from fairlane.core.rows.messages import ROWS_FROM
 from fairlane.core.schedule import Schedule
 from fairlane.errors import Closed, FairlaneError, StoreFailed, StoreFenced
 from fairlane.journal.records import AnyRecord
@@ -83,7 +84,9 @@ class EngineLife:
         settings: Settings | None = None,
         carry_floor: int = CARRY_FLOOR,
         reopens: bool = True,
+        rows_from: int | None = ROWS_FROM,
     ) -> None:
+        self._rows_from = rows_from
         self.settings = settings if settings is not None else Settings()
         self.store = store
         self.hooks = hooks
@@ -130,7 +133,7 @@ class EngineLife:
         settings = self.settings
         begun = perf_counter()
         self.bodies.clear()
-        ledger, self._reserved = recover(self.store, settings.for_ledger())
+        ledger, self._reserved = recover(self.store, settings.for_ledger(), rows_from=self._rows_from)
         self.time.reach(ledger.at_ms)
         for name in self.ledger.queues.keys() - ledger.queues.keys():
             self.hooks.remove(name)

@@ -14,6 +14,7 @@ from sys import intern
 from fairlane.broker.requests import Call, HandOut, Submission
 from fairlane.core.apply import apply
 from fairlane.core.ledger import Ledger
+from fairlane.core.rows.messages import ROWS_FROM
 from fairlane.errors import StoreCorrupt
 from fairlane.journal import codec
 from fairlane.journal.records import Enqueued, Staged, Terms
@@ -23,7 +24,7 @@ from fairlane.ports.store import Store
 from fairlane.verbs.leases import Nack
 
 
-def recover(store: Store, limits: Limits) -> tuple[Ledger, int]:
+def recover(store: Store, limits: Limits, *, rows_from: int | None = ROWS_FROM) -> tuple[Ledger, int]:
     """Open a store, fold its journal, and return the ledger, and before which sequence none may be issued.
 
     Raises:
@@ -31,7 +32,7 @@ def recover(store: Store, limits: Limits) -> tuple[Ledger, int]:
         StoreCorrupt: a page can't be read, or does not follow on the one before.
     """
     extent = store.recover()
-    ledger = Ledger(limits, sequence=extent.base)
+    ledger = Ledger(limits, sequence=extent.base, rows_from=rows_from)
     was_enabled = gc.isenabled()
     gc.disable()  # millions of objects are made and none is garbage: searching for some would double the time
     try:

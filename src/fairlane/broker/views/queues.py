@@ -73,7 +73,7 @@ def queue_view(engine: Looked, name: str) -> QueueView:
     ledger, waiting = engine.ledger, engine.consumers
     queue = known(ledger, name)
     dlq = ledger.queues.get(shared_dlq(ledger, queue) or dlq_of(name))
-    oldest = next(iter(queue.messages.values()), None)
+    oldest = queue.messages.oldest()
     return QueueView(
         name=name,
         policy=queue.policy,

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from fairlane.core.ledger import KeyUsage, Ledger, Message, Queue
 from fairlane.journal.records import OfMessages
+from fairlane.model.message import Key
 
 
 def known(ledger: Ledger, record: OfMessages) -> list[Message]:
-    """Return the messages of a record that are there."""
-    get = ledger.queues[record.queue].messages.get
-    return [message for number in record.numbers if (message := get(number)) is not None]
+    """Return the messages of a record that are there, to be changed."""
+    promote = ledger.queues[record.queue].messages.promote
+    return [message for number in record.numbers if (message := promote(number)) is not None]
 
 
 def numbered(record: OfMessages, messages: list[Message]) -> Iterable[tuple[int, Message]]:
@@ -29,27 +30,34 @@ def count_in(ledger: Ledger, queue: Queue, messages: list[Message], size: int) -
     ledger.messages += len(messages)
     if queue.tallies is not None:
         for message in messages:
-            tally_in(queue, message)
+            tally_in(queue, message.key, message.size)
 
 
-def tally_in(queue: Queue, message: Message) -> None:
+def tally_in(queue: Queue, key: Key, size: int) -> None:
     """Count a message for its key, if the queue counts keys."""
     if queue.tallies is not None:
-        tally = queue.tallies.get(message.key)
+        tally = queue.tallies.get(key)
         if tally is None:
-            tally = queue.tallies[message.key] = KeyUsage()
+            tally = queue.tallies[key] = KeyUsage()
         tally.messages += 1
-        tally.size += message.size
+        tally.size += size
 
 
-def tally_out(queue: Queue, message: Message) -> None:
+def tally_all(queue: Queue, keys: Iterable[Key], sizes: Iterable[int]) -> None:
+    """Count messages for their keys, if the queue counts keys."""
+    if queue.tallies is not None:
+        for key, size in zip(keys, sizes, strict=True):
+            tally_in(queue, key, size)
+
+
+def tally_out(queue: Queue, key: Key, size: int) -> None:
     """Count a message for its key no more."""
     if queue.tallies is not None:
-        tally = queue.tallies[message.key]
+        tally = queue.tallies[key]
         tally.messages -= 1
-        tally.size -= message.size
+        tally.size -= size
         if not tally.messages:
-            del queue.tallies[message.key]
+            del queue.tallies[key]
 
 
 def recount(queue: Queue) -> None:
@@ -60,8 +68,10 @@ def recount(queue: Queue) -> None:
         queue.tallies = None
     elif queue.tallies is None:
         queue.tallies = {}
-        for message in (*queue.messages.values(), *queue.staged.values()):
-            tally_in(queue, message)
+        for message in (*queue.messages.objects.values(), *queue.staged.values()):
+            tally_in(queue, message.key, message.size)
+        for run in queue.messages.runs():
+            tally_all(queue, run.keys, run.sizes)
 
 
 # -------------------------------------------------------------------------------------------------------- strict order
@@ -73,7 +83,7 @@ def order_groups(queue: Queue) -> None:
         queue.leased_groups = None
     elif queue.leased_groups is None:
         queue.leased_groups = {}
-        enter_leased(queue, [message for message in queue.messages.values() if message.token])
+        enter_leased(queue, [message for message in queue.messages.objects.values() if message.token])
 
 
 def enter_leased(queue: Queue, messages: Iterable[Message]) -> None:

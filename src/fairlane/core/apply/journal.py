@@ -5,19 +5,23 @@ from __future__ import annotations
 from array import array
 
 from fairlane.core.apply.claims import revive_consumer
-from fairlane.core.apply.counting import count_in, enter_leased, recount
+from fairlane.core.apply.counting import count_in, enter_leased, recount, tally_in
 from fairlane.core.apply.dedups import carry_caller, enter_dedups, enter_unique, leave_dedups
 from fairlane.core.apply.schedules import revive_schedule
 from fairlane.core.apply.staging import count_staged, revive_sink
 from fairlane.core.apply.uploads import revive_upload
 from fairlane.core.dead_letters import has_died
 from fairlane.core.dedup_ids import DedupHome
-from fairlane.core.ledger import PRIORITIES, ChunkHome, Ledger, Message, Queue
+from fairlane.core.ledger import PRIORITIES, Ledger, Message, Queue
 from fairlane.core.pauses import PauseLog
 from fairlane.core.redrive_state import RedriveState
+from fairlane.core.rows.chunks import ChunkHome
+from fairlane.core.rows.shelves import PlainRow
 from fairlane.core.upload_state import Pieces
 from fairlane.journal import records
 from fairlane.model.message import NEVER_MS, FailedAttempt
+from fairlane.model.names import is_dlq
+from fairlane.scheduler.item import Priority
 from fairlane.verbs.templates import templates_in
 
 
@@ -90,7 +94,39 @@ def _carry_messages(ledger: Ledger, record: records.Carried) -> None:
     for image in record.messages:
         queue = ledger.queues[image.queue]
         if image.number not in queue.messages and image.number not in queue.staged:
-            _revive(ledger, queue, image)
+            if ledger.keeps_rows() and _is_plain(queue, image):
+                _revive_row(ledger, queue, image)
+            else:
+                _revive(ledger, queue, image)
+
+
+def _is_plain(queue: Queue, image: records.MessageImage) -> bool:
+    """Return whether a message has nothing but a key and a payload, and has been waiting ever since its enqueue."""
+    nothing = (
+        *(image.due_ms, image.deadline_ms, image.cap, image.origin, image.state, image.max_attempts),
+        *(image.visibility_ms, image.result_ttl_ms, image.pieces, image.order_key, image.unique_key),
+    )
+    return (
+        image.joined == image.number
+        and not (image.attempts or image.weight or image.throttles or image.errors)
+        and image.cost == 1
+        and image.priority == Priority.NORMAL
+        and image.since_ms in (0, image.enqueued_ms)
+        and nothing.count(None) == len(nothing)
+        and not queue.is_strict
+        and not is_dlq(queue.name)
+    )
+
+
+def _revive_row(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
+    chunk = ledger.chunks[image.chunk]
+    if image.correlation_id is not None:
+        _restore_correlation_id(chunk, image.number, image.correlation_id)
+    queue.messages.add_row(image.number, PlainRow(image.key, chunk, image.size, image.enqueued_ms))
+    queue.size += image.size
+    ledger.size += image.size
+    ledger.messages += 1
+    tally_in(queue, image.key, image.size)
 
 
 def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:

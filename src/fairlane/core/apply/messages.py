@@ -7,14 +7,15 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from fairlane.core.apply.claims import enter_claim
-from fairlane.core.apply.counting import enter_leased, known, leave_leased, numbered, tally_in, tally_out
+from fairlane.core.apply.counting import enter_leased, known, leave_leased, numbered, tally_all, tally_in, tally_out
 from fairlane.core.apply.dedups import enter_dedups, enter_numbers, enter_unique, forget_dedups, leave_unique
 from fairlane.core.apply.fan_outs import settle_members, take_places
 from fairlane.core.apply.finished import remember
 from fairlane.core.apply.uploads import adopt
 from fairlane.core.dead_letters import has_died
 from fairlane.core.dedup_ids import DedupHome, remembered
-from fairlane.core.ledger import PRIORITIES, Aftermath, ChunkHome, Ledger, Message, Queue, Row
+from fairlane.core.ledger import PRIORITIES, Aftermath, Ledger, Message, Queue, TermsRow
+from fairlane.core.rows.chunks import ChunkHome
 from fairlane.journal import records
 from fairlane.model.limits import ERRORS_KEPT_MAX
 from fairlane.model.message import FailedAttempt
@@ -26,19 +27,21 @@ _NO_THROTTLES: list[tuple[str, ...]] = [()]
 
 
 def enqueued(ledger: Ledger, record: records.Enqueued, at_ms: int) -> list[Message]:
-    """Add new messages to their queue."""
+    """Add new messages to their queue. Returns none if they are rows, as plain messages are."""
     queue = ledger.queues[record.queue]
     homes = ledger.dedup_homes
     if homes and homes[0].until_ms <= at_ms:
         forget_dedups(ledger, at_ms)
-    messages = take_in(ledger, queue, record, at_ms, among=queue.messages)
+    messages: list[Message] = []
+    if ledger.keeps_rows() and _are_plain(queue, record):
+        _take_in_rows(ledger, queue, record, at_ms)
+    else:
+        messages = take_in(ledger, queue, record, at_ms, among=queue.messages.objects)
     size = sum(record.sizes)
     queue.size += size
     ledger.size += size
-    ledger.messages += len(messages)
-    if queue.tallies is not None:
-        for message in messages:
-            tally_in(queue, message)
+    ledger.messages += len(record.sizes)
+    tally_all(queue, record.terms.keys, record.sizes)
     if record.dedup_ids is not None:
         names = remembered(record.terms.keys, record.dedup_ids)
         _remember(ledger, queue, names, record.dedup_until_ms, record.sequence)
@@ -54,6 +57,30 @@ def enqueued(ledger: Ledger, record: records.Enqueued, at_ms: int) -> list[Messa
             if upload is not None:
                 adopt(ledger, queue, message, upload)
     return messages
+
+
+def _are_plain(queue: Queue, record: records.Enqueued) -> bool:
+    """Return whether new messages have nothing but a key and a payload, and no order to keep."""
+    terms = record.terms
+    columns = (
+        *(terms.weights, terms.costs, terms.priorities, terms.throttles, terms.due_ms, terms.deadlines_ms),
+        *(terms.caps, terms.max_attempts, terms.visibilities_ms, terms.result_ttls_ms, terms.order_keys),
+        terms.unique_keys,
+        record.uploads,
+    )
+    return columns.count(None) == len(columns) and not queue.is_strict and not is_dlq(queue.name)
+
+
+def _take_in_rows(ledger: Ledger, queue: Queue, record: records.Enqueued, at_ms: int) -> None:
+    """Make rows of the messages of a record, and the chunks that hold their bodies."""
+    sizes, keys, known = record.sizes, record.terms.keys, record.correlation_ids
+    home = record.sequence
+    for start, end in zip(record.chunks, [*record.chunks[1:], len(sizes)], strict=True):
+        number = home + start
+        chunk = ledger.chunks[number] = ChunkHome(
+            queue.name, number, home, end - start, None if known is None else known[start:end]
+        )
+        queue.messages.add_rows(number, sizes[start:end], keys[start:end], chunk, at_ms)
 
 
 def take_in(
@@ -81,7 +108,7 @@ def take_in(
     return messages
 
 
-def rows_of(terms: records.Terms) -> Iterable[Row]:
+def rows_of(terms: records.Terms) -> Iterable[TermsRow]:
     """Return the terms of each message."""
     n = len(terms.keys)
     keys = terms.keys
@@ -136,8 +163,9 @@ def _remember(ledger: Ledger, queue: Queue, names: Sequence[str | None], until_m
 
 def leased(ledger: Ledger, record: records.Leased, at_ms: int) -> list[Message]:
     """Lease messages."""
-    get = ledger.queues[record.queue].messages.get
-    messages = [message for number in record.numbers if (message := get(number)) is not None]
+    known = ledger.queues[record.queue].messages
+    get, promote = known.objects.get, known.promote  # a broker picks objects, recovery finds rows
+    messages = [message for number in record.numbers if (message := get(number) or promote(number)) is not None]
     expires_ms, owner = record.expires_ms, record.owner
     is_whole = len(messages) == len(record.numbers)
     for token, message in enumerate(messages, record.sequence) if is_whole else numbered(record, messages):
@@ -259,7 +287,7 @@ def _leave(message: Message) -> None:
     del origin.messages[message.number]
     origin.size -= message.size
     origin.dead_letters -= has_died(message)
-    tally_out(origin, message)
+    tally_out(origin, message.key, message.size)
     leave_unique(message)
 
 
@@ -269,7 +297,7 @@ def _join(message: Message, target: Queue) -> None:
     target.messages[message.number] = message
     target.size += message.size
     target.dead_letters += has_died(message)
-    tally_in(target, message)
+    tally_in(target, message.key, message.size)
 
 
 def redriven(ledger: Ledger, record: records.Redriven, at_ms: int) -> list[Message]:
@@ -300,7 +328,7 @@ def redriven(ledger: Ledger, record: records.Redriven, at_ms: int) -> list[Messa
 def take_out(ledger: Ledger, record: records.OfMessages) -> list[Message]:
     """Remove messages from their queue, and their chunks from the store."""
     queue = ledger.queues[record.queue]
-    messages = [message for number in record.numbers if (message := queue.messages.pop(number, None)) is not None]
+    messages = queue.messages.take_all(record.numbers)
     size = leased = 0
     if queue.leased_groups is not None:
         leave_leased(queue, messages)
@@ -322,7 +350,7 @@ def take_out(ledger: Ledger, record: records.OfMessages) -> list[Message]:
     ledger.messages -= len(messages)
     if queue.tallies is not None:
         for message in messages:
-            tally_out(queue, message)
+            tally_out(queue, message.key, message.size)
     return messages
 
 

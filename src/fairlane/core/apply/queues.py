@@ -27,6 +27,8 @@ def queue_set(ledger: Ledger, record: QueueSet, at_ms: int) -> list[Message]:
     if queue is None:
         queue = ledger.queues[record.queue] = Queue(record.queue, record.policy, at_ms, ledger.ids)
     queue.set_policy(record.policy)
+    if queue.is_strict:
+        queue.messages.promote_all()
     recount(queue)
     return []
 

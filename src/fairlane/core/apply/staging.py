@@ -35,7 +35,7 @@ def count_staged(ledger: Ledger, queue: Queue, messages: list[Message], size: in
     """Add messages that are staged to the sums, and let them be in no line."""
     for message in messages:
         message.joined = 0
-        tally_in(queue, message)
+        tally_in(queue, message.key, message.size)
     queue.staged_size += size
     ledger.size += size
     ledger.messages += len(messages)
@@ -100,7 +100,7 @@ def unstage(ledger: Ledger, queue: Queue, numbers: Iterable[int]) -> None:
         queue.staged_size -= message.size
         ledger.size -= message.size
         ledger.messages -= 1
-        tally_out(queue, message)
+        tally_out(queue, message.key, message.size)
         message.chunk.live -= 1
         if not message.chunk.live:
             drop_chunk(ledger, message.chunk)

@@ -88,7 +88,7 @@ def claim(ledger: Ledger, request: MakeClaim, now_ms: int, given: Given) -> Deci
     sequence = ledger.next_sequence + sum(record.count for record in records)
     number = consumer.claimed + 1
     records.append(Leased(sequence, queue.name, given.picked, NEVER_MS, consumer.name, given.picking, claim=number))
-    size = sum(queue.messages[at].size for at in given.picked)
+    size = sum(queue.messages.objects[at].size for at in given.picked)
     return Decision(records, claims.Claim(number=number, count=len(given.picked), size_bytes=size))
 
 

@@ -10,7 +10,8 @@ from fairlane.core.checks import text_fault, whole_fault
 from fairlane.core.claim_state import RegisteredConsumer
 from fairlane.core.commands import Carry, Given, MoveBase, Open, Seal, Trim
 from fairlane.core.decision import Deciders, Decision, refuse
-from fairlane.core.ledger import ChunkHome, Ledger, Message, Queue
+from fairlane.core.ledger import Ledger, Message, Queue
+from fairlane.core.rows.chunks import ChunkHome
 from fairlane.core.schedule_state import ScheduleState
 from fairlane.core.sink_state import SinkState
 from fairlane.errors import InvalidArgument, ReaderNotFound

@@ -66,7 +66,7 @@ def lease(ledger: Ledger, request: LeasePicked, now_ms: int, _given: Given) -> D
     expires_ms = now_ms + (queue.policy.visibility_timeout_ms if span_ms is None else span_ms)
     record = Leased(ledger.next_sequence, request.queue, request.numbers, expires_ms, request.owner, request.picking)
     if span_ms is None:
-        messages = queue.messages
+        messages = queue.messages.objects  # what is picked is one
         for number in request.numbers:  # not a comprehension: most messages have no timeout of their own
             if messages[number].after is not None:
                 record.ends_ms = _own_ends(queue, request.numbers, now_ms, expires_ms)
@@ -76,7 +76,7 @@ def lease(ledger: Ledger, request: LeasePicked, now_ms: int, _given: Given) -> D
 
 def _own_ends(queue: Queue, numbers: Sequence[int], now_ms: int, expires_ms: int) -> list[int] | None:
     """Return when the leases of messages end by their own timeouts, or None if that is the usual instant for all."""
-    ends_ms = [now_ms + queue.messages[number].visibility_ms for number in numbers]
+    ends_ms = [now_ms + queue.messages.objects[number].visibility_ms for number in numbers]
     return None if ends_ms.count(expires_ms) == len(ends_ms) else ends_ms
 
 
@@ -159,7 +159,7 @@ def _all_held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> list[Me
     if numbers is None or len(set(numbers)) < len(numbers):
         return None
     try:
-        held = list(map(queue.messages.__getitem__, numbers))
+        held = list(map(queue.messages.objects.__getitem__, numbers))  # what is leased is one
     except KeyError:
         return None
     for message, known in zip(held, tokens, strict=True):

@@ -173,7 +173,8 @@ def purge(ledger: Ledger, request: PurgeQueue, now_ms: int, _given: Given) -> De
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    messages = [message for message in queue.messages.values() if request.with_leased or not message.token]
+    known = (queue.messages[number] for number in sorted(queue.messages))
+    messages = [message for message in known if request.with_leased or not message.token]
     records = given_back(queue, messages, ledger.next_sequence, now_ms)
     sequence = ledger.next_sequence + sum(record.count for record in records)
     if messages:

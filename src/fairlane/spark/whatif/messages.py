@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from fairlane.core.ledger import PRIORITIES, Aftermath, Row, ScheduledItem
+from fairlane.core.ledger import PRIORITIES, Aftermath, ScheduledItem, TermsRow
 from fairlane.spark.whatif.attempts import ACKED, EXPIRED
 from fairlane.spark.whatif.recording import Recording
 
@@ -30,7 +30,7 @@ class ReplayedMessage(ScheduledItem):
     __slots__ = ("at", "course", "hold", "queue")
 
     def __init__(
-        self, number: int, queue: int, terms: Row, cap: int | None, since_ms: int, order_key: str | None = None
+        self, number: int, queue: int, terms: TermsRow, cap: int | None, since_ms: int, order_key: str | None = None
     ) -> None:
         # Not through Item.__init__: the broker checked the terms before it wrote them to the journal.
         self.queue = queue
@@ -42,7 +42,7 @@ class ReplayedMessage(ScheduledItem):
         self.at = self.hold = self.course = 0
         self.set_terms(terms, cap, order_key)
 
-    def set_terms(self, terms: Row, cap: int | None, order_key: str | None = None) -> None:
+    def set_terms(self, terms: TermsRow, cap: int | None, order_key: str | None = None) -> None:
         """Set what the message competes under. It must not be waiting."""
         self.key, self.weight, self.cost, self.priority, self.throttles, self.due_ms, self.deadline_ms = terms
         self.plain = self._is_plain()

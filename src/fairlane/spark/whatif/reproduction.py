@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from fairlane.core.apply.messages import rows_of
-from fairlane.core.ledger import Aftermath, Row
+from fairlane.core.ledger import Aftermath, TermsRow
 from fairlane.journal import records as journal
 from fairlane.journal.records import AnyRecord, OfMessages
 from fairlane.model.ids import number_text
@@ -326,7 +326,7 @@ def _moves(records: list[tuple[int, AnyRecord]]) -> list[tuple[int, int, int, st
 
 def _terms_of(
     record: journal.Enqueued | journal.Published | journal.Redriven, numbers: Sequence[int]
-) -> Iterator[tuple[int, int, Row, int | None, str | None]]:
+) -> Iterator[tuple[int, int, TermsRow, int | None, str | None]]:
     """Yield for each message the sequence of its event, its number, its terms, its cap and its order key."""
     caps = record.terms.caps or [None] * len(numbers)
     order_keys = record.terms.order_keys or [None] * len(numbers)

@@ -1,0 +1,131 @@
+"""The messages of a queue, by number: objects, and rows of which objects are made.
+
+Waiting plain messages are rows, see ``core/rows/shelves.py``; everything else is an object, and only objects change. So
+what changes a message promotes it first: the row goes, and the object takes its place for as long as the message
+lives. Reading makes an object too, but one that is thrown away, so that looking at a backlog costs no memory.
+
+Who has promoted a message must see to its place in the schedule, which knows a row by its number only. In a broker that
+is the schedule itself, which promotes a message just before its turn (see ``scheduler/lanes.py``). Everything else that
+happens to a waiting message removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from heapq import merge
+from typing import TYPE_CHECKING, Final
+
+from fairlane.core.rows.chunks import ChunkHome
+from fairlane.core.rows.shelves import PlainRow, RowRun, Shelves
+from fairlane.model.message import Key
+
+if TYPE_CHECKING:
+    from fairlane.core.ledger import Message
+
+ROWS_FROM: Final = 20_000
+"""A backlog is made of rows beyond this, and of objects below: they cost less time, and so few cost little memory."""
+
+
+class Messages(MutableMapping[int, "Message"]):
+    """The messages of a queue.
+
+    Without rows they come in the order in which they entered the queue, with rows in that of their numbers.
+
+    Attributes:
+        objects: those that are objects, for what is known to be one: everything that is or was leased, and everything
+            that is not plain.
+    """
+
+    __slots__ = ("_had_rows", "_make", "_rows", "objects")
+
+    def __init__(self, make: Callable[[int, Key, ChunkHome, int, int], Message]) -> None:
+        self.objects: dict[int, Message] = {}
+        self._rows = Shelves()
+        self._make = make
+        self._had_rows = False
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def __len__(self) -> int:
+        return len(self.objects) + len(self._rows)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self.objects or (isinstance(number, int) and self._rows.find(number) is not None)
+
+    def __getitem__(self, number: int) -> Message:
+        message = self.objects.get(number)
+        if message is not None:
+            return message
+        row = self._rows.find(number)
+        if row is None:
+            raise KeyError(number)
+        return self._make(number, *row)
+
+    def __iter__(self) -> Iterator[int]:
+        return merge(sorted(self.objects), self._rows) if self._had_rows else iter(self.objects)
+
+    def runs(self) -> Iterator[RowRun]:
+        """Yield the rows in the order of their numbers, many at a time."""
+        return self._rows.runs()
+
+    def oldest(self) -> Message | None:
+        """Return the message that entered the queue before the others, or with rows the one enqueued first."""
+        if not self._had_rows:
+            return next(iter(self.objects.values()), None)
+        first, found = self._rows.first(), min(self.objects, default=None)
+        if first is None or (found is not None and found < first):
+            return None if found is None else self.objects[found]
+        return self[first]
+
+    # ------------------------------------------------------------------------------------------------------ changing
+
+    def __setitem__(self, number: int, message: Message) -> None:
+        self.objects[number] = message
+
+    def __delitem__(self, number: int) -> None:
+        if self.take(number) is None:
+            raise KeyError(number)
+
+    def take(self, number: int) -> Message | None:
+        """Remove a message and return it, None if there is none of that number."""
+        message = self.objects.pop(number, None)
+        if message is None:
+            row = self._rows.take(number)
+            return None if row is None else self._make(number, *row)
+        return message
+
+    def take_all(self, numbers: Iterable[int]) -> list[Message]:
+        """Remove messages and return those that were there."""
+        pop, take = self.objects.pop, self.take
+        return [message for number in numbers if (message := pop(number, None) or take(number)) is not None]
+
+    def promote(self, number: int) -> Message | None:
+        """Return a message as the object that it is from now on, None if there is none of that number."""
+        message = self.objects.get(number)
+        if message is None:
+            row = self._rows.take(number)
+            if row is None:
+                return None
+            message = self.objects[number] = self._make(number, *row)
+        return message
+
+    def made(self, numbers: Sequence[int]) -> list[Message]:
+        """Return messages that are rows as the objects that they are from now on."""
+        messages = list(map(self._make, numbers, *self._rows.take_all(numbers)))
+        self.objects.update(zip(numbers, messages, strict=True))
+        return messages
+
+    def promote_all(self) -> None:
+        """Make every message the object that it is from now on."""
+        for number in list(self._rows):
+            self.promote(number)
+
+    def add_rows(self, first: int, sizes: Sequence[int], keys: Sequence[Key], chunk: ChunkHome, at_ms: int) -> None:
+        """Add plain messages with consecutive numbers as rows, after all others."""
+        self._had_rows = True
+        self._rows.append(first, sizes, keys, chunk, at_ms)
+
+    def add_row(self, number: int, row: PlainRow) -> None:
+        """Add a plain message as a row."""
+        self._had_rows = True
+        self._rows.insert(number, row)
