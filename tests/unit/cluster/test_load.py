@@ -43,7 +43,7 @@ def test_demand_for_a_pattern_of_throttles_is_one_number() -> None:
                 await broker.set_throttle(name, rate=0.001, burst=1)
             for tenant in ("tenant-a", "tenant-b", "tenant-vip"):
                 for _ in range(2):
-                    await broker.enqueue("orders", b"x", throttles=[tenant])
+                    await broker.enqueue("orders", b"x", throttles=(tenant,))
             assert len(await broker.lease("orders", 10)) == 3
             groups = Groups(node="a", clock_ms=lambda: 0)
             groups.add("orders", broker)
