@@ -303,6 +303,7 @@ class LaneRows:
             item.lane, item.sequence = lane, self._spans[-1][1]
             self.sequence = item.sequence
             return item
+        self.sequence = -1  # what is known of it went with the rows
         return None
 
     def drop(self, lane: Lane) -> None:
