@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +20,7 @@ from pathlib import Path
 from rocksdict import Options as RocksOptions
 from rocksdict import Rdict, WriteBatch
 
-from benchmarks.broker_memory import Sizes
+from benchmarks.broker_memory import Sizes, sizes_after
 from benchmarks.report import Options, Report, parse_options
 from fairlane.assembly import BrokerConfig, open_async_broker
 from fairlane.broker.frontends.aio import AsyncBroker
@@ -292,11 +290,8 @@ def measure_a_million(report: Report, options: Options) -> None:
     measured: list[Sizes] = []
     with tempfile.TemporaryDirectory() as folder:
         for count in (10_000, 1_000_000):
-            path = Path(folder) / str(count)
             for what in ("fill", "recover"):
-                command = [sys.executable, "-m", "benchmarks.broker_memory", what, str(path), str(count)]
-                run = subprocess.run(command, capture_output=True, check=True, text=True)
-                sizes = Sizes.parse(run.stdout)
+                sizes = sizes_after(what, Path(folder), count)
                 measured.append(sizes)
                 cells = [f"{count:,}", what, f"{sizes.resident_mb:.0f}", f"{sizes.seconds:.1f}"]
                 rows.append(cells)
