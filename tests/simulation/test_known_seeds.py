@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.kit.simulation.simulation import Simulation
 
-_SMALL = (2, 7, 8, 9, 12, 17, 18, 23, 33, 70, 87, 119, 142, 189, 207, 226, 247, 303, 320, 370, 438, 459)
+_SMALL = (2, 7, 8, 9, 12, 17, 18, 23, 33, 70, 87, 119, 142, 189, 207, 226, 247, 303, 314, 320, 370, 438, 459)
 _LARGE = (
     977_821,
     90_920_095,
@@ -199,3 +199,8 @@ def test_seed_1681060268_a_tick_that_outlives_those_before_it() -> None:
     """A commit with three ticks of a schedule failed while the fourth waited for capacity. The fourth got in after the
     recovery, which settled the three without a message."""
     assert holds(1_681_060_268)
+
+
+def test_seed_314_what_a_dead_letter_forwards() -> None:
+    """The auditor took what a dead letter forwards for new members of the fan-out that the message had failed."""
+    assert holds(314)

@@ -167,7 +167,7 @@ class ScheduleBook:
 
 @dataclass(slots=True)
 class FanOutBook:
-    """A fan-out: the members that are open, and all that it ever had.
+    """A fan-out: the members that are open, and those that were acknowledged as members, not as dead letters.
 
     Attributes:
         ended_ms: when its continuation was published, and ``ended_at`` the sequence; None and 0 before.
@@ -179,26 +179,24 @@ class FanOutBook:
     open: set[int]
     runs_anyway: bool
     window_ms: int
-    done: int = 0
     failed: int = 0
     ended_ms: int | None = None
     ended_at: int = 0
-    known: set[int] = field(default_factory=set)
+    acked: set[int] = field(default_factory=set)
 
-    def __post_init__(self) -> None:
-        self.known |= self.open
-
-    def join(self, numbers: Iterable[int]) -> None:
-        """Add members."""
-        self.open.update(numbers)
-        self.known |= self.open
+    @property
+    def done(self) -> int:
+        """How many members were acknowledged."""
+        return len(self.acked)
 
     def settle(self, number: int, *, is_done: bool) -> None:
         """Note the end of a message, if it is an open member and the fan-out has not ended."""
         if number in self.open and self.ended_ms is None:
             self.open.remove(number)
-            self.done += is_done
-            self.failed += not is_done
+            if is_done:
+                self.acked.add(number)
+            else:
+                self.failed += 1
 
     def counts_at(self, now_ms: int) -> bool:
         """Return whether its name must be known."""

@@ -33,8 +33,8 @@ class FanOutRecords:
     def _take_places(self, record: r.Enqueued) -> None:
         """Let what a member has forwarded take its place."""
         for fan_out in self._books.fan_outs.values():
-            if record.cause in fan_out.known and self._books.fates.get(record.cause or 0) == "acked":
-                fan_out.join(range(record.sequence, record.sequence + record.count))
+            if record.cause in fan_out.acked:
+                fan_out.open.update(range(record.sequence, record.sequence + record.count))
 
     def _publish_held(self, record: r.Published, at_ms: int) -> None:
         for number in record.numbers:
