@@ -83,6 +83,7 @@ test-wheel: $(READY)
 	$(BIN)/python tools/check_versions.py --smoke
 
 test: lint docs test-wheel
+	@$(BIN)/python tools/install_servers.py
 	$(PYTEST) tests
 
 # A tracer slows down what is timed, so only the in-process suites run under it, and not in the gate.
