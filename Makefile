@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SERVER := $(VENV)/.server
 READY := $(VENV)/.ready
-# Twice quiet: pip prints a warning for every package that one of several indexes lacks.
 PIP := -m pip install -qq --disable-pip-version-check
 UV := uv==0.13.7  # resolves the lock file
 CYCLONEDX := cyclonedx-bom==7.5.0  # writes the SBOM
@@ -31,13 +31,17 @@ help:
 
 setup: $(READY)
 
-# The lock file is complete. Without --no-deps, older versions of pip try the newest release of a package that another
-# one requires with an extra, and then refuse it because it is not the locked one.
-$(READY): pyproject.toml lock.txt
-	@echo "Setting up $(VENV) ..."
+# The server and its dashboard, which are there in seconds. The demo installs Spark beside its first pictures.
+$(SERVER): pyproject.toml lock.txt tools/install_locked.py
+	@echo "Installing Fairlane and its server into $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python $(PIP) --no-deps --require-hashes --requirement lock.txt
+	@$(BIN)/python tools/install_locked.py server
 	@$(BIN)/python $(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(READY): pyproject.toml lock.txt | $(SERVER)
+	@echo "Installing Spark, Java and the developer tools into $(VENV): 2 GB, minutes ..."
+	@$(BIN)/python tools/install_locked.py
 	@touch $@
 
 # 3.11.5 is the oldest Python that every developer tool supports. Versions that are in the file already are kept.
@@ -45,7 +49,7 @@ lock:
 	@$(PYTHON) -m venv $(VENV)-lock
 	@$(VENV)-lock/bin/python $(PIP) $(UV)
 	@$(VENV)-lock/bin/uv pip compile --quiet pyproject.toml --extra dev --universal --python-version 3.11.5 \
-		--generate-hashes --no-annotate --no-emit-index-url --custom-compile-command "make lock" \
+		--generate-hashes --annotation-style line --no-emit-index-url --custom-compile-command "make lock" \
 		--output-file lock.txt $(ARGS)
 
 sbom:
@@ -54,13 +58,13 @@ sbom:
 	@$(VENV)-sbom/bin/cyclonedx-py requirements lock.txt --pyproject pyproject.toml --output-reproducible \
 		--output-format JSON --output-file sbom.cdx.json
 
-demo: $(READY)
-	@$(BIN)/python examples/demo.py
+demo: $(SERVER)
+	@$(BIN)/python examples/demo.py --install
 
 demo-cluster: $(READY)
 	@$(BIN)/python -m examples.cluster
 
-dashboard: $(READY)
+dashboard: $(SERVER)
 	@$(BIN)/python examples/busy_server.py
 
 screenshots: $(READY)
@@ -79,6 +83,7 @@ test-wheel: $(READY)
 	$(BIN)/python tools/check_versions.py --smoke
 
 test: lint docs test-wheel
+	@$(BIN)/python tools/install_servers.py
 	$(PYTEST) tests
 
 # A tracer slows down what is timed, so only the in-process suites run under it, and not in the gate.

@@ -11,6 +11,7 @@ from hypothesis import settings
 from tests.kit.servers.azurite import AzuriteServer
 from tests.kit.servers.stores import PostgresServer, S3Server, ServerMissing
 
+pytest_plugins = ("tests.kit.skips",)
 BUCKET = "fairlane-tests"
 
 _TESTS = Path(__file__).parent

@@ -1,7 +1,8 @@
 """Test Fairlane on every Python version that it supports and this machine has.
 
-``--smoke`` builds the wheel, installs it into a fresh environment per interpreter, and runs one message through a
-broker and the command line. Without it, each interpreter runs the unit, property and contract tests on the checkout.
+``--smoke`` builds the wheel and the source distribution, which must give the same wheel. It installs the wheel into a
+fresh environment per interpreter, and runs one message through a broker and the command line. Without it, each
+interpreter runs the unit, property and contract tests on the checkout.
 The supported versions are the classifiers of pyproject.toml. Versions without an interpreter are reported as skipped.
 """
 
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
@@ -34,6 +36,7 @@ with tempfile.TemporaryDirectory() as folder:
         [delivery] = broker.lease("orders", 1)
         assert (delivery.payload, delivery.fairness_key) == (b"hello", "acme"), delivery
         broker.ack(delivery)
+import plotly  # the dashboard of [server] draws charts
 with fairlane.Client.embedded() as client:
     client.create_queue("orders")
     client.enqueue("orders", b"hello")
@@ -85,12 +88,27 @@ def install(python: Path, folder: Path, *installations: tuple[str, ...]) -> Path
     return inside
 
 
-def smoke(pythons: dict[str, Path]) -> None:
-    """Build the wheel and try it on each interpreter."""
-    with tempfile.TemporaryDirectory() as folder:
+def build(folder: Path) -> Path:
+    """Build the wheel from the source distribution, and return it; stop if the checkout gives another one."""
+    run(sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(folder))
+    [source] = folder.glob("*.tar.gz")
+    contents: list[dict[str, int]] = []
+    for name, place in (("checkout", "."), ("source", str(source))):
         pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps")
-        run(*pip, "--no-build-isolation", "--wheel-dir", folder, ".")
-        [wheel] = Path(folder).glob("*.whl")
+        run(*pip, "--no-build-isolation", "--wheel-dir", str(folder / name), place)
+        [wheel] = (folder / name).glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            contents.append({entry.filename: entry.CRC for entry in archive.infolist()})
+    if differing := sorted(name for name, _ in contents[0].items() ^ contents[1].items()):
+        raise SystemExit(f"The wheels of the checkout and of {source.name} differ in: {', '.join(differing)}")
+    print(f"sdist: {source.name}, {source.stat().st_size / 1024:.0f} KiB, builds the same wheel")
+    return wheel
+
+
+def smoke(pythons: dict[str, Path]) -> None:
+    """Build the distributions and try the wheel on each interpreter."""
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = build(Path(folder))
         print(f"wheel: {wheel.name}, {wheel.stat().st_size / 1024:.0f} KiB")
         versions = Path(folder) / "versions.txt"  # without hashes: pip then takes the wheel, which has none
         locked = re.findall(r"^\w[^\\\n]+", (ROOT / "lock.txt").read_text(), re.MULTILINE)

@@ -24,15 +24,19 @@ def broker_command(
 ) -> Callable[[Callable[Concatenate[Broker, P], Printed]], click.Command]:
     """Return a decorator that makes a command of a function, which gets the broker and the parameters.
 
-    With ``asks`` the user has to confirm that question first. Names of parameters in it stand for their values.
+    With ``asks`` the user has to confirm that question first. Names of parameters in it stand for their values. A
+    queue that does not exist is refused before the question.
     """
 
     def decorate(function: Callable[..., Printed]) -> click.Command:
         @pass_session
         def run(session: Session, /, **given: Any) -> None:  # noqa: ANN401 - click's options
-            if asks is not None:
-                confirm(asks.format(**given), is_sure=given.pop("is_sure"))
+            is_sure = asks is None or given.pop("is_sure")
             with session.broker() as broker:
+                if asks is not None and not is_sure:
+                    if "queue" in given:
+                        broker.queue(given["queue"])
+                    confirm(asks.format(**given), is_sure=False)
                 thing, readable = function(broker, **given)
             session.answer(thing, readable)
 

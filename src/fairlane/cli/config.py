@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -13,11 +11,8 @@ from fairlane.cli.errors import NOTHING, Quit
 from fairlane.cli.formatting import duration, instant
 from fairlane.cli.output import Table
 from fairlane.cli.parameters import Duration
+from fairlane.cli.server_settings import server_options, settings_by_name, settings_of
 from fairlane.cli.session import Session, pass_session
-from fairlane.errors import InvalidArgument
-
-if TYPE_CHECKING:  # the other commands need no server
-    from fairlane.server.settings import ServerSettings
 
 _API_KEYS = "auth:"
 """The prefix under which the hashes of API keys are stored."""
@@ -38,41 +33,6 @@ Config keys:
   any other                   for your own use
 NAME and KEY may end with a star for all names that begin so.
 """
-SETTINGS_FILE = click.option(
-    "--config",
-    "path",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    envvar="FAIRLANE_CONFIG",
-    show_envvar=True,
-    help="TOML file with settings; the environment and options override it.",
-)
-
-
-def load_settings(path: Path | None, flags: Mapping[str, object]) -> ServerSettings:
-    """Return the server settings from a file, the environment and command-line options.
-
-    Raises:
-        InvalidArgument: a setting is not valid.
-    """
-    from fairlane.server.settings import load
-
-    try:
-        return load(None if path is None else path.read_text(), os.environ, flags)
-    except InvalidArgument as error:
-        if path is None:
-            raise
-        raise InvalidArgument(error.cause.replace("in the file", f"in {path}")) from error
-
-
-def settings_by_name(settings: ServerSettings) -> dict[str, object]:
-    """Return all settings by name, without passwords."""
-    from fairlane.assembly import shown_url
-    from fairlane.server.settings import NAMES
-
-    owners = {name: settings if owner is None else getattr(settings, owner) for name, (owner, _) in NAMES.items()}
-    values = {name: getattr(owner, name) for name, owner in owners.items()}
-    return values if settings.store is None else values | {"store": shown_url(settings.store)}
 
 
 @click.group(name="config")
@@ -148,16 +108,17 @@ def list_values(session: Session, *, prefix: str) -> None:
 
 
 @config_command.command()
-@SETTINGS_FILE
+@server_options
 @pass_session
-def check(session: Session, *, path: Path | None) -> None:
+def check(session: Session, /, *, path: Path | None, **options: Any) -> None:  # noqa: ANN401 - click's options
     """Check and show the settings that a server would start with, with the values that take effect.
 
-    Settings come from the file, the environment (FAIRLANE_PORT and so on) and the defaults. No server is started.
+    It takes the options of fairlane serve. Settings come from them, the environment (FAIRLANE_PORT and so on), the file
+    and the defaults. No server is started.
     """
     from fairlane.server.settings import check as check_settings
 
-    settings = load_settings(path, {"data": session.endpoint.data})
+    settings = settings_of(session, path, options)
     check_settings(settings)
     found = settings_by_name(settings) | {"auth": settings.requires_auth}
     rows = [[name, "-" if value is None else str(value)] for name, value in found.items()]

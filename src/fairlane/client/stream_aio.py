@@ -44,9 +44,10 @@ class AsyncStream:
 
     The credit limits how many messages are in the stream, or delivered and not yet settled or expired. At the end of
     the block unsettled messages are returned: those that were never delivered are deferred, the others count a failed
-    attempt. If the connection is lost, the server takes the stream's messages back, and the stream reopens. If the
-    queue moves to another node of a cluster, the stream reopens there, and its messages stay leased. A message whose
-    deadline passes in the stream is returned instead of delivered, and expires in its queue.
+    attempt. If the connection is lost, the server takes the stream's messages back, and the stream reopens. A server
+    that crashed could not, so the stream returns the messages that were never delivered when it reopens. If the queue
+    moves to another node of a cluster, the stream reopens there, and its messages stay leased. A message whose deadline
+    passes in the stream is returned instead of delivered, and expires in its queue.
     """
 
     def __init__(self, client: AsyncStreaming, request: Consume) -> None:
@@ -178,9 +179,8 @@ class AsyncStream:
         self._is_moved = self._is_moved or isinstance(error, LEASES_STAY)
         if not isinstance(error, LEASES_STAY):
             unseen = tuple(self._ready.withdraw())
-        if unseen and not isinstance(error, Disconnected):
-            with suppress(FairlaneError):  # a server that shuts down still accepts returned and acknowledged messages
-                await self._client.nack_many(self._request.queue, unseen, intent="defer")
+        if not isinstance(error, Disconnected):  # a server that shuts down still accepts returned messages
+            await self._defer(unseen)
         until = asyncio.get_running_loop().time() + self._client.retries.patience_s
         for wait_s in self._client.retries.waits_s():
             try:
@@ -192,8 +192,16 @@ class AsyncStream:
                     return
                 pause = pause_s(refused, wait_s)
             else:
+                if isinstance(error, Disconnected):  # a server that has crashed has not taken them back
+                    await self._defer(unseen)
                 return
             await asyncio.sleep(pause)
+
+    async def _defer(self, unseen: Sequence[Delivery]) -> None:
+        """Return messages that user code has not seen. Those that the server has taken back stay where they are."""
+        if unseen:
+            with suppress(FairlaneError):
+                await self._client.nack_many(self._request.queue, unseen, intent="defer")
 
     async def _wait(self) -> None:
         if self._error is not None:

@@ -172,6 +172,13 @@ def test_a_purge_asks_first(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("verb", ["purge", "delete"])
+def test_a_missing_queue_is_refused_before_the_question(shell: Shell, verb: str) -> None:
+    """Nobody is asked about a queue that does not exist."""
+    outcome = shell.run("queue", verb, "no", feed="y\n")
+    assert (outcome.code, outcome.err.startswith("error[queue_not_found]: ")) == (1, True)
+
+
+@pytest.mark.parametrize("verb", ["purge", "delete"])
 def test_without_a_terminal_nothing_is_deleted(shell: Shell, verb: str) -> None:
     """Without a terminal and without --yes, a deletion is a usage error."""
     outcome = shell.run("queue", verb, "jobs", feed="")

@@ -71,6 +71,10 @@ def test_settings_are_checked(shell: Shell, tmp_path: Path) -> None:
     said = shell.ok("-o", "json", "config", "check", "--config", str(tmp_path / "good.toml")).json
     assert (said["port"], said["calls_max"]) == (1234, 1024)
     assert "port " in shell.ok("config", "check").out
+    flags = ["--port", "77", "--grace", "5s", "--set", "calls_max=9", "--config", str(tmp_path / "good.toml")]
+    said = shell.ok("-o", "json", "config", "check", *flags).json
+    assert (said["port"], said["grace_ms"], said["calls_max"]) == (77, 5_000, 9)
+    assert shell.run("config", "check", "--host", "192.0.2.1", "--no-auth").code == 1
     for name in ("bad.toml", "worse.toml"):
         outcome = shell.run("-o", "json", "config", "check", "--config", str(tmp_path / name))
         assert (outcome.code, outcome.error["code"]) == (1, "invalid_argument")

@@ -10,7 +10,7 @@ let loading = null;
 function plotly() {
   loading ??= new Promise((resolve, reject) => {
     const ask = () => document.head.append(el("script", { src: SCRIPT, onload: () => resolve(window.Plotly),
-      onerror: () => { loading = null; reject(new Error("Charts are not available: install fairlane[report] on the server.")); } }));
+      onerror: () => { loading = null; reject(new Error("Charts are not available: install fairlane[server] on the server.")); } }));
     if (window.requestIdleCallback) window.requestIdleCallback(ask, { timeout: 2000 });
     else setTimeout(ask, 100);
   });

@@ -107,7 +107,7 @@ async def _plotly(_server: ServerContext, exchange: Exchange) -> None:
     """Answer with the Plotly script, if it is installed. A thread prepares it once."""
     script = await asyncio.to_thread(plotly_script)
     if script is None:
-        raise RouteNotFound("Charts need the plotly package; install fairlane[report] on the server.")
+        raise RouteNotFound("Charts need the plotly package; install fairlane[server] on the server.")
     headers = {**HEADERS, "etag": script.etag, "vary": "accept-encoding"}
     if exchange.headers.get(b"if-none-match") == script.etag:
         await exchange.answer_bytes(b"", KIND, status=304, headers=headers)
