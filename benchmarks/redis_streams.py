@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, TypeAlias
 
 import redis
@@ -38,8 +38,19 @@ def server(*, fsync: Literal["always", "everysec"] = "always") -> Iterator[tuple
         options = ["--port", str(port), "--dir", folder, "--appendonly", "yes", "--appendfsync", fsync]
         command = ["redis-server", *options, "--save", "", "--bind", "127.0.0.1"]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            yield port, process.pid
-            process.terminate()
+            try:
+                _wait_for(port)
+                yield port, process.pid
+            finally:  # the end of the block waits for the process
+                process.terminate()
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(200):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.05)  # noqa: TID251 - another program, which tells nothing else
+    raise TimeoutError("Redis does not answer.")
 
 
 async def connected(port: int) -> Client:

@@ -10,6 +10,7 @@ from fairlane.cli.formatting import instant, printable, size
 from fairlane.cli.output import Table, raw_output
 from fairlane.cli.parameters import QUEUE, WAIT_TIME
 from fairlane.cli.session import Broker, Session, pass_session
+from fairlane.cli.tables import of_failures
 from fairlane.errors import WaitTimedOut
 from fairlane.model.message import key_text
 from fairlane.model.status import StatusView
@@ -91,8 +92,7 @@ def of_status(view: StatusView) -> list[Table]:
     )
     found = [Table([], facts + [[name, value] for name, value in optional if value])]
     if view.errors:
-        rows = [[str(failed.attempt), instant(failed.at_ms), failed.reason, failed.error] for failed in view.errors]
-        found.append(Table(["attempt", "at", "reason", "error"], rows, title="Failed and lost attempts"))
+        found += of_failures(view.errors)
     return found
 
 

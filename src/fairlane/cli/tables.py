@@ -10,7 +10,7 @@ import msgspec
 from fairlane.cli.formatting import age, duration, excerpt, instant, now_ms, size
 from fairlane.cli.output import Table
 from fairlane.model.claims import ConsumerView
-from fairlane.model.message import Key, MessageView, key_text
+from fairlane.model.message import FailedAttempt, FailureDetail, Key, MessageView, key_text
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.shares import entitlements
 from fairlane.model.staging import SinkView
@@ -249,9 +249,32 @@ def of_message(view: MessageView) -> list[Table]:
     if view.headers:
         found.append(Table(["header", "value"], [list(pair) for pair in sorted(view.headers.items())]))
     if view.errors:
-        rows = [[str(failed.attempt), instant(failed.at_ms), failed.reason, failed.error] for failed in view.errors]
-        found.append(Table(["attempt", "at", "reason", "error"], rows, title="Failed and lost attempts"))
+        found += of_failures(view.errors)
     return found
+
+
+def of_failures(errors: Sequence[FailedAttempt]) -> list[Table]:
+    """Return a table of failed and lost attempts, and the traceback of the latest if it has one."""
+    rows = [
+        [str(failed.attempt), instant(failed.at_ms), failed.reason, failed.error, _place(failed.detail)]
+        for failed in errors
+    ]
+    columns = ["attempt", "at", "reason", "error"]
+    if any(row[-1] for row in rows):
+        columns.append("worker")
+    found = [Table(columns, [row[: len(columns)] for row in rows], title="Failed and lost attempts")]
+    detail = errors[-1].detail
+    if detail is not None and detail.traceback:
+        lines = [[line] for line in detail.traceback.splitlines()]
+        found.append(Table(["traceback"], lines, title="Latest failure"))
+    return found
+
+
+def _place(detail: FailureDetail | None) -> str:
+    """Return the worker of a failed attempt, with its host unless the name of the worker begins with that."""
+    if detail is None or not detail.host or detail.worker.startswith(f"{detail.host}:"):
+        return "" if detail is None else detail.worker
+    return f"{detail.worker} on {detail.host}" if detail.worker else detail.host
 
 
 def _rare_facts(view: MessageView) -> list[list[str]]:

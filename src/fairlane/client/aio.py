@@ -30,13 +30,13 @@ from fairlane.model.message import Delivery, MessageTerms, NewMessage, Receipt
 from fairlane.model.payloads import NO_VALUE
 from fairlane.verbs.columns import receipt_columns
 from fairlane.verbs.leases import Ack
-from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Enqueue
+from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Enqueue, EnqueueResult
 from fairlane.verbs.methods.complete_aio import AsyncAllVerbs
 from fairlane.verbs.methods.conversions import (
     Held,
     LeasedMessage,
+    enqueued_of,
     errors_of,
-    ids_of,
     message_of,
     receipt_of,
     receipts_of,
@@ -53,7 +53,7 @@ _FIRST_PARTITIONS = 1 << 16
 
 A = TypeVar("A")
 Acks: TypeAlias = CallBatcher[str, Receipt, None]
-Enqueues: TypeAlias = CallBatcher[tuple[str, int], NewMessage, str]
+Enqueues: TypeAlias = CallBatcher[tuple[str, int], NewMessage, EnqueueResult]
 
 
 def embedded_transport(path: Path | str | None) -> Transport:
@@ -320,7 +320,7 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
     def _forwarded(self, messages: list[NewMessage]) -> list[NewMessage]:
         return list(traced(messages))
 
-    async def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
+    async def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> EnqueueResult:
         _, enqueues = self._batchers()
         return await enqueues.add((queue, wait_ms), traced([message])[0], size=len(message.payload))
 
@@ -342,7 +342,7 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
             calls = self.calls
             self._acks = CallBatcher(calls, _ack_call, lambda answer: errors_of(answer.results), calls.ack_places)
             self._enqueues = CallBatcher(
-                calls, self._enqueue_call, lambda answer: ids_of(answer.results), calls.enqueue_places
+                calls, self._enqueue_call, lambda answer: enqueued_of(answer.results), calls.enqueue_places
             )
         return self._acks, self._enqueues
 

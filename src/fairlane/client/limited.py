@@ -12,6 +12,7 @@ from fairlane.client.tracing import traced
 from fairlane.client.transport import Transport
 from fairlane.errors import CallTimedOut, InvalidArgument
 from fairlane.model.message import Delivery, NewMessage, Receipt
+from fairlane.verbs.messages import EnqueueResult
 from fairlane.verbs.methods.complete import AllVerbs
 from fairlane.verbs.methods.complete_aio import AsyncAllVerbs
 from fairlane.verbs.verb import Request
@@ -27,7 +28,7 @@ class AsyncCalling(AsyncSettling, Protocol):
     async def call(self, request: Request[A]) -> A:
         """Return the answer to a request."""
 
-    async def enqueue(self, queue: str, message: NewMessage, *, wait_ms: int) -> str:
+    async def enqueue_one(self, queue: str, message: NewMessage, *, wait_ms: int) -> EnqueueResult:
         """Enqueue a message together with others of the same moment."""
 
     async def ack_receipt(self, queue: str, receipt: Receipt) -> None:
@@ -58,8 +59,8 @@ class AsyncLimitedClient(AsyncAllVerbs[AsyncMessage]):
     def _forwarded(self, messages: list[NewMessage]) -> list[NewMessage]:
         return list(traced(messages))
 
-    async def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
-        return await self._limited("enqueue", self._client.enqueue(queue, message, wait_ms=wait_ms))
+    async def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> EnqueueResult:
+        return await self._limited("enqueue", self._client.enqueue_one(queue, message, wait_ms=wait_ms))
 
     async def _ack_one(self, queue: str, receipt: Receipt) -> None:
         await self._limited("ack", self._client.ack_receipt(queue, receipt))

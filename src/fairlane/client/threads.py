@@ -35,14 +35,14 @@ from fairlane.model.payloads import NO_VALUE
 from fairlane.model.trace import TraceContext
 from fairlane.verbs.columns import receipt_columns
 from fairlane.verbs.leases import Ack
-from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Enqueue
+from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Enqueue, EnqueueResult
 from fairlane.verbs.methods.complete import AllVerbs
 from fairlane.verbs.methods.conversions import (
     Held,
     LeasedMessage,
     are_all_enqueued,
+    enqueued_of,
     errors_of,
-    ids_of,
     message_of,
     only,
     receipt_of,
@@ -271,14 +271,14 @@ class Client(AllVerbs[Message]):
     def _forwarded(self, messages: list[NewMessage]) -> list[NewMessage]:
         return list(traced(messages))
 
-    def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
+    def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> EnqueueResult:
         portal = self._running()
         traced_message = traced([message])[0]  # the span is that of this thread
         request = Enqueue(queue=queue, messages=[traced_message], wait_ms=wait_ms)
         answer = self._call_directly(portal, Asked("enqueue", request, wait_ms), None)
         if answer is not None:
-            return only(ids_of(answer.results))
-        return portal.run(self._async.enqueue(queue, traced_message, wait_ms=wait_ms))
+            return only(enqueued_of(answer.results))
+        return portal.run(self._async.enqueue_one(queue, traced_message, wait_ms=wait_ms))
 
     def _ack_one(self, queue: str, receipt: Receipt) -> None:
         portal = self._running()

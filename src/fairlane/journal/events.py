@@ -156,7 +156,7 @@ def _put_terms(columns: Columns, terms: Terms, count: int) -> None:
     _put_or_fill(columns, "priority", names, "normal", count)
     _put_or_fill(columns, "throttles", terms.throttles, (), count)
     told = (("due_ms", terms.due_ms), ("deadline_ms", terms.deadlines_ms), ("cap", terms.caps))
-    for name, values in (*told, ("order_key", terms.order_keys)):
+    for name, values in (*told, ("order_key", terms.order_keys), ("unique_key", terms.unique_keys)):
         columns.put(name, values)
 
 

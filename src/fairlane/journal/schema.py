@@ -126,6 +126,12 @@ COLUMNS: tuple[Column, ...] = (
         "true if a lease could have had several messages of a key by `order_batch_max`, and was given one of each",
         since=5,
     ),
+    Column(
+        "unique_key",
+        "string",
+        "what only one message of a tenant in the queue has at a time, while it waits or is leased",
+        since=6,
+    ),
 )
 
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)

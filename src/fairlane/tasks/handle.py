@@ -18,14 +18,24 @@ _ANSWER_S = 5.0
 class _JobFields:
     """What both kinds of handles know."""
 
-    __slots__ = ("_decode", "_homes", "id", "queue", "task")
+    __slots__ = ("_decode", "_homes", "id", "is_repeat", "queue", "task")
 
-    def __init__(self, homes: AppHomes, *, job_id: str, queue: str, task: str, decode: Callable[[bytes], Any]) -> None:
+    def __init__(
+        self,
+        homes: AppHomes,
+        *,
+        job_id: str,
+        queue: str,
+        task: str,
+        decode: Callable[[bytes], Any],
+        is_repeat: bool = False,
+    ) -> None:
         self._homes = homes
         self._decode = decode
         self.id = job_id
         self.queue = queue
         self.task = task
+        self.is_repeat = is_repeat
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self.task}>"
@@ -49,6 +59,7 @@ class JobHandle(_JobFields, Generic[R_co]):
         id: the id of its message.
         queue: the queue of its task.
         task: the name of its task.
+        is_repeat: whether nothing was sent, because it repeats this job: by its ``unique`` key or its ``dedup_id``.
     """
 
     __slots__ = ()

@@ -19,7 +19,7 @@ from fairlane.tasks.calls import TaskCall
 from fairlane.tasks.handle import JobHandle, ThreadJobHandle
 from fairlane.tasks.homes import AppHomes
 from fairlane.tasks.options import Duration, SendOptions, SendTerms, span_ms
-from fairlane.verbs.messages import ENQUEUE_WAIT_MS
+from fairlane.verbs.messages import ENQUEUE_WAIT_MS, EnqueueResult
 from fairlane.worker.handlers import is_async
 from fairlane.worker.policy import HandlerPolicy
 
@@ -153,11 +153,13 @@ class TypedTask(Generic[P, R]):
 
     async def send_message(self, message: NewMessage) -> JobHandle[R]:
         """Send a job that ``message`` has returned; see ``send``."""
-        return self.job(await self._context.homes.call(lambda client: self._enqueue(client, message)))
+        sent = await self._context.homes.call(lambda client: self._enqueue(client, message))
+        return self.job(str(sent.id), is_repeat=sent.is_repeat)
 
     def send_message_sync(self, message: NewMessage) -> ThreadJobHandle[R]:
         """Send a job that ``message`` has returned, from a thread; see ``send``."""
-        return self.thread_job(self._context.homes.call_sync(lambda client: self._enqueue(client, message)))
+        sent = self._context.homes.call_sync(lambda client: self._enqueue(client, message))
+        return self.thread_job(str(sent.id), is_repeat=sent.is_repeat)
 
     async def send_many(self, calls: Sequence[Mapping[str, Any]]) -> list[JobHandle[R] | FairlaneError]:
         """Send a job for each mapping of arguments, in one commit. Return a handle or an error for each.
@@ -180,15 +182,19 @@ class TypedTask(Generic[P, R]):
         sent = self._context.homes.call_sync(lambda client: self._enqueue_many(client, messages))
         return [each if isinstance(each, FairlaneError) else self.thread_job(each) for each in sent]
 
-    def job(self, job_id: str) -> JobHandle[R]:
+    def job(self, job_id: str, *, is_repeat: bool = False) -> JobHandle[R]:
         """Return the handle of a job that was sent before, by its id."""
         decode = self.arguments.decode_answer
-        return JobHandle(self._context.homes, job_id=job_id, queue=self.queue, task=self.name, decode=decode)
+        return JobHandle(
+            self._context.homes, job_id=job_id, queue=self.queue, task=self.name, decode=decode, is_repeat=is_repeat
+        )
 
-    def thread_job(self, job_id: str) -> ThreadJobHandle[R]:
+    def thread_job(self, job_id: str, *, is_repeat: bool = False) -> ThreadJobHandle[R]:
         """Return the handle of a job that was sent before, by its id, for threads."""
         decode = self.arguments.decode_answer
-        return ThreadJobHandle(self._context.homes, job_id=job_id, queue=self.queue, task=self.name, decode=decode)
+        return ThreadJobHandle(
+            self._context.homes, job_id=job_id, queue=self.queue, task=self.name, decode=decode, is_repeat=is_repeat
+        )
 
     # ------------------------------------------------------------------------------------------------------- internals
 
@@ -215,13 +221,13 @@ class TypedTask(Generic[P, R]):
             return None if source is None else self.arguments.value(arguments, source)
         return source(**self.arguments.complete(arguments))
 
-    async def _enqueue(self, client: AsyncClient, message: NewMessage) -> str:
+    async def _enqueue(self, client: AsyncClient, message: NewMessage) -> EnqueueResult:
         limited = self._limited(client)
         try:
-            return await limited.enqueue(self.queue, message, wait_ms=self._wait_ms())
+            return await limited.enqueue_one(self.queue, message, wait_ms=self._wait_ms())
         except QueueNotFound as missing:
             await self._create_queue(limited, missing)
-        return await limited.enqueue(self.queue, message, wait_ms=self._wait_ms())
+        return await limited.enqueue_one(self.queue, message, wait_ms=self._wait_ms())
 
     async def _enqueue_many(self, client: AsyncClient, messages: Sequence[NewMessage]) -> Sent:
         limited = self._limited(client)

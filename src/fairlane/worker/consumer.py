@@ -79,7 +79,7 @@ class Consumer:
             on_checked=self._checked,
         )
         self._keeper = keeper
-        self._settler = Settler(client, policy.queue, self.counters, keeper.forget)
+        self._settler = Settler(client, policy.queue, self.counters, keeper.forget, owner=self._owner)
         handle = traced(wrapped(handler.handle(self._threads), middleware))
         self._runners = Runners(
             handle,

@@ -49,7 +49,7 @@ class WorkMessage(MessageFields):
 
     __slots__ = (
         *("_event", "_progress", "_reporting", "_writer", "due_s", "interruption", "is_lost", "phase", "runner"),
-        "start_by_s",
+        *("start_by_s", "traceback"),
     )
 
     def __init__(self, delivery: Delivery, writer: StateWriter, *, now_s: float, due_s: float) -> None:
@@ -63,6 +63,7 @@ class WorkMessage(MessageFields):
         self.is_lost = False
         self.interruption: Interruption | None = None
         self.phase = WAITING
+        self.traceback = ""
         self.runner: asyncio.Task[None] | None = None
         self._progress: tuple[float | None, str] | None = None
         self._reporting: asyncio.Task[None] | None = None

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
+from fairlane.model.limits import TRACEBACK_LENGTH_MAX
 from fairlane.worker.message import RUNNING, SETTLING, WAITING, ThreadMessage, WorkMessage
 from fairlane.worker.policy import AsyncHandle, HandlerPolicy
 from fairlane.worker.results import EXPIRED, Counters, Defer, HandlerResult, result_of
@@ -52,6 +54,7 @@ class Runners:
         self._active = 0
         self._is_paused = False
         self._running: set[WorkMessage] = set()
+        self._latest: tuple[BaseException, str] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self.backlog: deque[WorkMessage] = deque()
@@ -209,5 +212,16 @@ class Runners:
             "verdict": type(result).__name__,
         }
         _log.warning("Handler failed: %s: %s", type(error).__name__, error, extra=fields, exc_info=error)
+        message.traceback = self._traceback_of(error)
         await self._on_error(error, message)
         return result
+
+    def _traceback_of(self, error: BaseException) -> str:
+        """Return the end of a traceback, made once for a batch, all of whose messages fail with one exception."""
+        if self._latest is None or self._latest[0] is not error:
+            self._latest = error, "".join(traceback.format_exception(error))[-TRACEBACK_LENGTH_MAX:]
+            self._loop.call_soon(self._forget_latest)  # it would keep the frames of the handler alive
+        return self._latest[1]
+
+    def _forget_latest(self) -> None:
+        self._latest = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -15,7 +16,7 @@ from fairlane.client.aio import AsyncClient
 from fairlane.client.retries import is_passing
 from fairlane.errors import Closed, FairlaneError, LeaseMismatch, MessageCancelled, MessageNotFound, QueueNotFound
 from fairlane.model.limits import ERROR_LENGTH_MAX
-from fairlane.model.message import Became
+from fairlane.model.message import Became, FailureDetail
 from fairlane.verbs.leases import NackIntent
 from fairlane.worker.message import SETTLING, WorkMessage
 from fairlane.worker.results import (
@@ -51,16 +52,17 @@ class Settler:
     """Sends the result of each message to the broker, once."""
 
     def __init__(
-        self, client: AsyncClient, queue: str, counters: Counters, forget: Callable[[WorkMessage], None]
+        self, client: AsyncClient, queue: str, counters: Counters, forget: Callable[[WorkMessage], None], *, owner: str
     ) -> None:
         self._client = client
         self._queue = queue
         self._counters = counters
         self._forget = forget
+        self._owner, self._host = owner, socket.gethostname()
         self._loop = asyncio.get_running_loop()
         self._acks: list[WorkMessage] = []
         self._given: dict[int, Acknowledge] = {}
-        self._back: dict[NackResult, list[WorkMessage]] = {}
+        self._back: dict[tuple[NackResult, str], list[WorkMessage]] = {}
         self._is_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -77,7 +79,7 @@ class Settler:
             if result is not ACK:
                 self._given[message.token] = result
         else:
-            self._back.setdefault(result, []).append(message)
+            self._back.setdefault((result, message.traceback), []).append(message)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._flush)
@@ -120,8 +122,8 @@ class Settler:
             self._start(self._send(acks, self._ack, "handled"))
         if self._back:
             back, self._back = self._back, {}
-            for result, messages in back.items():
-                self._start(self._send(messages, self._nack(result), _INTENTS[type(result)][1]))
+            for (result, traceback), messages in back.items():
+                self._start(self._send(messages, self._nack(result, traceback), _INTENTS[type(result)][1]))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -135,13 +137,18 @@ class Settler:
         costs, results = [each.cost for each in given], [each.result for each in given]
         return await self._client.ack_many(self._queue, messages, costs=costs, results=results)
 
-    def _nack(self, result: NackResult) -> Ask:
+    def _nack(self, result: NackResult, traceback: str = "") -> Ask:
         intent, _ = _INTENTS[type(result)]
-        error = result.error[:ERROR_LENGTH_MAX] if isinstance(result, Retry | DeadLetter) else ""
+        error, detail = "", None
+        if isinstance(result, Retry | DeadLetter):
+            error = result.error[:ERROR_LENGTH_MAX]
+            detail = FailureDetail(traceback=traceback, worker=self._owner, host=self._host)
         delay_ms = result.delay_ms if isinstance(result, Retry | Defer) else None
 
         async def ask(messages: Sequence[WorkMessage]) -> Sequence[Settled]:
-            return await self._client.nack_many(self._queue, messages, error=error, intent=intent, delay_ms=delay_ms)
+            return await self._client.nack_many(
+                self._queue, messages, error=error, intent=intent, delay_ms=delay_ms, detail=detail
+            )
 
         return ask
 

@@ -31,7 +31,7 @@ class FanOutRecords:
         )
 
     def _take_places(self, record: r.Enqueued) -> None:
-        """Let what a member has forwarded take its place."""
+        """Put what a member has forwarded in its place."""
         for fan_out in self._books.fan_outs.values():
             if record.cause in fan_out.acked:
                 fan_out.open.update(range(record.sequence, record.sequence + record.count))

@@ -126,6 +126,9 @@ class TransportContract:
         async def scenario(client: AsyncClient) -> None:
             first = await client.enqueue("jobs", b"x", unique_key="once")
             check_same(await client.enqueue("jobs", b"x", unique_key="once"), first, "id of the second")
+            third = await client.enqueue_one("jobs", b"x", unique_key="once")
+            check_same((third.id, third.is_repeat), (first, True), "result of the third")
+            check_same((await client.enqueue_one("jobs", b"x")).is_repeat, False, "is_repeat of another message")
             check_same((await client.get("jobs", first)).unique_key, "once", "unique key")
 
         self.run(scenario)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fairlane.cli.tables import of_failures
+from fairlane.model.message import FailedAttempt, FailureDetail
 from tests.unit.cli.shell import Shell
 
 
@@ -67,6 +69,21 @@ def test_dead_letters_are_listed(shell: Shell, queue: str) -> None:
     }
     for options, expected in cases.items():
         assert [view["id"] for view in shell.ok("-o", "json", "dlq", "list", queue, *options).json] == expected
+
+
+def test_the_latest_failure_is_shown_with_its_place_and_traceback() -> None:
+    """Worker and host stand next to each error, once each, and the traceback of the last one comes line by line."""
+    details = [
+        None,
+        FailureDetail(worker="vm:12:charge", host="vm"),
+        FailureDetail(traceback="Traceback:\n  boom()\nValueError: no", worker="w1", host="vm"),
+    ]
+    errors = [FailedAttempt(0, at, "failure", "no", detail) for at, detail in enumerate(details, start=1)]
+    attempts, latest = of_failures(errors)
+    assert [row[-1] for row in attempts.rows] == ["", "vm:12:charge", "w1 on vm"]
+    assert latest.rows == [["Traceback:"], ["  boom()"], ["ValueError: no"]]
+    (plain,) = of_failures(errors[:1])
+    assert list(plain.columns) == ["attempt", "at", "reason", "error"]
 
 
 def test_a_dead_letter_is_shown(shell: Shell) -> None:

@@ -17,10 +17,10 @@ LARGEST = 2**63 - 1
 pa.array([0])  # with its first array pyarrow imports pandas, for longer than Hypothesis lets an example take
 
 
-def test_the_schema_of_version_5_is_this() -> None:
+def test_the_schema_of_version_6_is_this() -> None:
     """Names, order, types and which columns are always filled are what readers rely on."""
     fields = [(field.name, str(field.type)) for field in SCHEMA if field.nullable]
-    assert SCHEMA.metadata == {b"fairlane.events.version": b"5"}
+    assert SCHEMA.metadata == {b"fairlane.events.version": b"6"}
     assert [(field.name, str(field.type)) for field in SCHEMA if not field.nullable] == [
         ("sequence", "int64"),
         ("at_ms", "int64"),
@@ -65,6 +65,7 @@ def test_the_schema_of_version_5_is_this() -> None:
         ("messages", "int64"),
         ("order_key", "string"),
         ("is_single", "bool"),
+        ("unique_key", "string"),
     ]
 
 

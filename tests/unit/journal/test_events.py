@@ -116,6 +116,10 @@ TOLD: list[tuple[AnyRecord, list[Row]]] = [
     ),
     (Enqueued(3, "orders", [10], [0], Terms(["acme"])), [{"message_id": M3, "size_bytes": 10, **PLAIN_TOLD}]),
     (
+        Enqueued(3, "orders", [10], [0], Terms(["acme"], order_keys=["o"], unique_keys=["u"])),
+        [{"message_id": M3, "size_bytes": 10, "order_key": "o", "unique_key": "u", **PLAIN_TOLD}],
+    ),
+    (
         Leased(90, "orders", [5, 3], 30_500, "worker-1"),
         [
             {"message_id": M5, "token": 90, "expires_ms": 30_500, "owner": "worker-1", "asked": 2},

@@ -79,7 +79,7 @@ def test_a_file_says_what_it_covers_and_how_it_is_sorted(tmp_path: Path) -> None
     footer = pq.read_metadata(export_segment(segment(1, 10), PAGES, tmp_path).path)
     told = {name: value for name, value in footer.metadata.items() if name.startswith(b"fairlane.")}
     assert told == {
-        b"fairlane.events.version": b"5",
+        b"fairlane.events.version": b"6",
         b"fairlane.journal.first": b"1",
         b"fairlane.journal.last": b"9",
         b"fairlane.journal.id": b"00000000000000aa",

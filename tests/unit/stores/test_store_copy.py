@@ -97,6 +97,37 @@ def test_a_copy_has_results_and_uploads(places: Places) -> None:
         assert [copy.read_payload("orders", id_).data for id_ in (large, later)] == [b"uploaded"] * 2
 
 
+def test_a_copy_has_fan_outs(places: Places) -> None:
+    """A fan-out that is open goes on in the copy: its name is known, and its continuation comes with its payload when
+    the last member has ended."""
+    before, after = places["log"](), places["rocksdb"]()
+    members = {"orders": [NewMessage(payload=b"first"), NewMessage(payload=b"second")]}
+    with open_broker(before) as broker:
+        broker.create_queue("orders")
+        sent = broker.fan_out("orders", NewMessage(payload=b"then"), members, name="album")
+        broker.ack(broker.lease("orders")[0])
+    assert check_store(before).is_whole
+    copy_store(before, after)
+    with open_broker(after) as copy:
+        again = copy.fan_out("orders", NewMessage(payload=b"then"), members, name="album")
+        assert (again.id, again.is_repeat) == (sent.id, True)
+        assert copy.status(sent.id).words == "It waits for 1 of the 2 messages of its fan-out."
+        copy.ack(copy.lease("orders")[0])
+        assert [(leased.id, leased.payload) for leased in copy.lease("orders", 9)] == [(sent.id, b"then")]
+
+
+def test_a_copy_keeps_unique_keys(places: Places) -> None:
+    """A message of the copy still holds its unique key."""
+    before, after = places["log"](), places["rocksdb"]()
+    with open_broker(before) as broker:
+        broker.create_queue("orders")
+        first = broker.enqueue("orders", b"once", unique_key="u")
+    copy_store(before, after)
+    with open_broker(after) as copy:
+        again = copy.enqueue_one("orders", b"again", unique_key="u")
+        assert (again.id, again.is_repeat) == (first, True)
+
+
 def test_an_interrupted_copy_is_never_opened(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     """A target that is not complete is refused by brokers, and by the next copy; the source is as it was."""
     before, after = places["log"](), places["rocksdb"]()

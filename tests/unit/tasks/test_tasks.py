@@ -322,7 +322,8 @@ def test_a_unique_task_has_one_job_at_a_time() -> None:
 
     with app.testing() as jobs:
         first = rebuild.send_sync("a", "acme")
-        assert rebuild.send_sync("a", "acme").id == first.id
+        again = rebuild.send_sync("a", "acme")
+        assert (again.id, first.is_repeat, again.is_repeat) == (first.id, False, True)
         assert rebuild.options(unique="a").send_sync("b", "acme").id == first.id
         rebuild.send_sync("b", "acme")
         rebuild.send_sync("a", "bakery")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 
 import pytest
 
 from fairlane.client import NewMessage
 from fairlane.errors import InvalidArgument
+from fairlane.model.message import FailureDetail
 from fairlane.worker import (
     Acknowledge,
     Counters,
@@ -61,6 +63,34 @@ def test_a_retry_comes_again_with_its_error() -> None:
         assert bench.app.counters == Counters(handled=1, retried=1)
 
     on_bench(test, backoff_ms=60_000)
+
+
+def test_a_failure_keeps_traceback_worker_and_host() -> None:
+    """An exception is kept with the place that raised it, and a Retry with its worker; the next attempt has both."""
+
+    async def test(bench: WorkerBench) -> None:
+        seen: list[FailureDetail | None] = []
+
+        @bench.app.handler("jobs", owner="w1")
+        async def handle(message: WorkMessage) -> HandlerResult | None:
+            seen[:] = [failed.detail for failed in message.errors]
+            if message.attempt == 1:
+                return Retry(delay_ms=1, error="not yet")
+            if message.attempt == 2:
+                raise ValueError("no such order")
+            return None
+
+        async with bench.app:
+            await bench.enqueue(b"work")
+            await bench.settled("ack")
+        first, second = seen
+        assert first == FailureDetail(worker="w1", host=socket.gethostname())
+        assert second is not None
+        assert (second.worker, second.host) == ("w1", socket.gethostname())
+        assert 'raise ValueError("no such order")' in second.traceback
+        assert second.traceback.endswith("ValueError: no such order\n")
+
+    on_bench(test, backoff_ms=1)
 
 
 def test_a_deferred_message_comes_again_without_a_failure() -> None:

@@ -21,7 +21,7 @@ def settle_members(ledger: Ledger, record: OfMessages, *, is_done: bool) -> None
 
 
 def take_places(ledger: Ledger, record: Enqueued) -> None:
-    """Let new messages take the place of the member that has forwarded them."""
+    """Put new messages in the place of the member that has forwarded them."""
     fan_out = None if record.cause is None else ledger.fan_outs.left.get(record.cause)
     if fan_out is not None:
         heirs = dict.fromkeys(range(record.sequence, record.sequence + record.count), record.queue)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fairlane.core.checks import message_fault, text_fault
@@ -37,32 +37,58 @@ def fan_out(ledger: Ledger, request: FanOut, now_ms: int, given: Given) -> Decis
     before = ledger.fan_outs.by_name.get((queue.name, request.name))
     if before is not None:
         return Decision([], _known(queue, before))
-    found: list[AnyRecord] = []
-    bodies: list[tuple[int, bytes]] = []
-    members: dict[str, Runs] = {}
-    sequence = ledger.next_sequence
+    taken = _members(ledger, request, now_ms, given)
+    if isinstance(taken, FairlaneError):
+        return refuse(taken)
+    held = _held(ledger, queue, request, now_ms, _of_continuation(given.parts.get(queue.name, given)), taken)
+    if not held.records:
+        return held
+    order = FannedOut(
+        taken.sequence + 1, queue.name, request.name, taken.sequence, taken.members, queue.policy.dedup_window_ms
+    )
+    order.runs_anyway = request.on_failure == "run"
+    records = [*taken.records, *held.records, order]
+    return Decision(records, _ids(queue, order), [*taken.bodies, *held.bodies])
+
+
+@dataclass(slots=True, eq=False)
+class _Taken:
+    """The members of a fan-out, which are taken in.
+
+    Attributes:
+        sequence: what the next record gets.
+        records: those that enqueue them.
+        bodies: their bodies.
+        members: their numbers, by queue.
+    """
+
+    sequence: int
+    records: list[Enqueued] = field(default_factory=list)
+    bodies: list[tuple[int, bytes]] = field(default_factory=list)
+    members: dict[str, Runs] = field(default_factory=dict)
+
+
+def _members(ledger: Ledger, request: FanOut, now_ms: int, given: Given) -> _Taken | FairlaneError:
+    """Return the members once all are taken in, or why the first of them is refused."""
+    taken = _Taken(ledger.next_sequence)
     for target, messages in request.messages.items():
         part = enqueue(
             ledger,
             Enqueue(queue=target, messages=messages),
             now_ms,
             _of_members(given.parts.get(target, given), len(messages)),
-            sequence=sequence,
-            coming=[record for record in found if isinstance(record, Enqueued)],
+            sequence=taken.sequence,
+            coming=taken.records,
         )
         error = part.outcome if isinstance(part.outcome, FairlaneError) else _first_error(part.outcome)
         if error is not None:
-            return refuse(error)
-        members[target] = [(record.sequence, record.count) for record in part.records]
-        found += part.records
-        bodies += part.bodies
-        sequence += len(messages)
-    held = _held(ledger, queue, request, now_ms, _of_continuation(given.parts.get(queue.name, given)), sequence, found)
-    if held.records:
-        order = FannedOut(sequence + 1, queue.name, request.name, sequence, members, queue.policy.dedup_window_ms)
-        order.runs_anyway = request.on_failure == "run"
-        return Decision([*found, *held.records, order], _ids(queue, order), [*bodies, *held.bodies])
-    return held
+            return error
+        enqueued = [record for record in part.records if isinstance(record, Enqueued)]
+        taken.members[target] = [(record.sequence, record.count) for record in enqueued]
+        taken.records += enqueued
+        taken.bodies += part.bodies
+        taken.sequence += len(messages)
+    return taken
 
 
 def _fault(queue: Queue, request: FanOut) -> str | None:
@@ -107,21 +133,20 @@ def _held(
     request: FanOut,
     now_ms: int,
     given: Given,
-    sequence: int,
-    coming: Sequence[AnyRecord],
+    taken: _Taken,
 ) -> Decision[FannedOutIds]:
     """Return the record that stages the continuation, or why it is refused."""
     message = request.then
     if (fault := message_fault(message, ledger.limits.payload_bytes_max)) is not None:
         return refuse(fault)
     terms = resolve(queue, [message], given.answers, now_ms)
-    room = QueueRoom(ledger, queue, coming=[record for record in coming if isinstance(record, Enqueued)])
+    room = QueueRoom(ledger, queue, coming=taken.records)
     refused = forbidden(queue, [message], terms.keys, given.producer) or refusals(room, [message], terms)
     if refused:
         return refuse(refused[0])
-    sizes, starts, bodies = packed([message], sequence)
+    sizes, starts, bodies = packed([message], taken.sequence)
     correlation_ids: list[str | None] | None = None if message.correlation_id is None else [message.correlation_id]
-    record = records.Staged(sequence, queue.name, sizes, starts, terms, "", 0, request.name, correlation_ids)
+    record = records.Staged(taken.sequence, queue.name, sizes, starts, terms, "", 0, request.name, correlation_ids)
     return Decision([record], FannedOutIds(id="", ids=[]), bodies)
 
 

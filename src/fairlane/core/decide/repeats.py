@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -11,6 +12,21 @@ from fairlane.core.ledger import Message, Queue
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Key, NewMessage
 from fairlane.verbs.messages import EnqueueResult
+
+
+@dataclass(slots=True, eq=False)
+class _Names:
+    """What the messages of a batch are remembered under, of one kind.
+
+    Attributes:
+        names: that of each message, None where it has none.
+        holder: finds the number of the earlier message that has a name, if one has.
+        first: the row of the first message of the batch that has a name.
+    """
+
+    names: Sequence[str | None]
+    holder: Callable[[str], int | None]
+    first: dict[str, int] = field(default_factory=dict)
 
 
 def known_messages(
@@ -29,36 +45,49 @@ def known_messages(
     unique_names = _names(keys, [message.unique_key for message in messages])
     if unique_names is None and (dedup_names is None or _are_all_new(dedup_names, queue)):
         return {}
-    left = {message.number for message in leaving}
+    kinds: list[_Names] = []
+    if dedup_names is not None:
+        kinds.append(_Names(dedup_names, _dedup_holder(queue, now_ms)))
+    if unique_names is not None:
+        kinds.append(_Names(unique_names, _unique_holder(queue, leaving)))
+    known: dict[int, EnqueueResult | int] = {}
+    for at, row in enumerate(rows):
+        before = _before(queue, kinds, at, row)
+        if before is not None:
+            known[at] = before
+    return known
 
-    def dedup_holder(name: str) -> int | None:
+
+def _before(queue: Queue, kinds: Sequence[_Names], at: int, row: int) -> EnqueueResult | int | None:
+    """Return what a message of the batch repeats. If it is new, its names are its own from then on."""
+    named = [(name, kind) for kind in kinds if (name := kind.names[at]) is not None]
+    for name, kind in named:
+        number = kind.holder(name)
+        if number is not None:
+            return _repeated(queue, number)
+        if name in kind.first:
+            return kind.first[name]
+    for name, kind in named:
+        kind.first[name] = row
+    return None
+
+
+def _dedup_holder(queue: Queue, now_ms: int) -> Callable[[str], int | None]:
+    def holder(name: str) -> int | None:
         number, until_ms = queue.dedups.get(name, (None, 0))
         return number if until_ms > now_ms else None
 
-    def unique_holder(name: str) -> int | None:
+    return holder
+
+
+def _unique_holder(queue: Queue, leaving: Sequence[Message]) -> Callable[[str], int | None]:
+    left = {message.number for message in leaving}
+
+    def holder(name: str) -> int | None:
         number = queue.uniques.get(name)
         return None if number in left else number
 
-    columns: list[tuple[Sequence[str | None], Callable[[str], int | None], dict[str, int]]] = []
-    if dedup_names is not None:
-        columns.append((dedup_names, dedup_holder, {}))
-    if unique_names is not None:
-        columns.append((unique_names, unique_holder, {}))
-    known: dict[int, EnqueueResult | int] = {}
-    for at, row in enumerate(rows):
-        named = [(name, holder, first) for names, holder, first in columns if (name := names[at]) is not None]
-        for name, holder, first in named:
-            number = holder(name)
-            if number is not None:
-                known[at] = _repeated(queue, number)
-            elif name in first:
-                known[at] = first[name]
-            if at in known:
-                break
-        else:
-            for name, _, first in named:
-                first[name] = row
-    return known
+    return holder
 
 
 def _names(keys: Sequence[Key], ids: Sequence[str | None]) -> Sequence[str | None] | None:

@@ -326,7 +326,7 @@ DEAD_LETTERS = TableDefinition(
     meaning="One kind of dead letter in one queue on one day: errors that differ only in numbers, names and paths.",
     schema=columns(
         ("queue", TEXT, "the queue they came from"),
-        ("reason", TEXT, "max_attempts, max_expiries, hook, deadline or requested"),
+        ("reason", TEXT, "max_attempts, max_expiries, hook, deadline, requested or members"),
         ("signature", TEXT, "the last error with its variable parts replaced; empty if none was reported"),
         ("signature_id", TEXT, "a short id for queue, reason and signature"),
         ("count", LONG, "dead letters"),

@@ -103,6 +103,11 @@ def ids_of(results: Sequence[EnqueueResult]) -> list[str | FairlaneError]:
     return [result.id if result.id is not None else _error(result) for result in results]
 
 
+def enqueued_of(results: Sequence[EnqueueResult]) -> list[EnqueueResult | FairlaneError]:
+    """Return the result or the error of each message."""
+    return [result if result.id is not None else _error(result) for result in results]
+
+
 def are_all_enqueued(results: Sequence[EnqueueResult]) -> bool:
     """Return whether no message was refused."""
     return isinstance(results, EnqueuedIds) or all(result.id for result in results)

@@ -12,12 +12,13 @@ from fairlane.model.payloads import NO_VALUE, NoValue
 from fairlane.model.views import DeadLetterFilter, Explained
 from fairlane.verbs.fan_outs import FannedOutIds, FanOut, OnFailure
 from fairlane.verbs.leases import Ack, Extend, Forward, Lease, Nack, NackIntent, SetState
-from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Cancel, Enqueue, Explain, GetMessage, GetState, Peek
+from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Cancel, Enqueue, EnqueueResult, Explain, GetMessage, GetState, Peek
 from fairlane.verbs.methods.base import Verbs
 from fairlane.verbs.methods.conversions import (
     Held,
     LeasedMessage,
     ends_of,
+    enqueued_of,
     errors_of,
     fates_of,
     held,
@@ -54,10 +55,10 @@ class MessageVerbs(Verbs, Generic[M]):
         """Return the receipts of messages that are acknowledged together."""
         return receipts_of(leased, costs, results)
 
-    def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
+    def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> EnqueueResult:
         """Enqueue one message. Clients send messages of the same moment together."""
         answer = self.call(Enqueue(queue=queue, messages=self._prepared([message]), wait_ms=wait_ms))
-        return only(ids_of(answer.results))
+        return only(enqueued_of(answer.results))
 
     def _ack_one(self, queue: str, receipt: Receipt) -> None:
         """Acknowledge one message. Clients send acknowledgements of the same moment together."""
@@ -80,6 +81,23 @@ class MessageVerbs(Verbs, Generic[M]):
         ``json`` is a value that is sent as JSON in place of a payload: plain values, dataclasses, Structs of msgspec,
         or models of pydantic.
         ``wait_ms`` is how long it may wait for capacity where the queue's policy is to wait.
+
+        Raises:
+            QueueNotFound, InvalidArgument, PayloadTooLarge: it was not enqueued.
+            QueueFull, KeyFull, GlobalFull: a limit was reached.
+        """
+        return only(ids_of([self._enqueue_one(queue, message_of(message, json, terms), wait_ms)]))
+
+    def enqueue_one(
+        self,
+        queue: str,
+        message: NewMessage | bytes | NoValue = NO_VALUE,
+        *,
+        json: object = NO_VALUE,
+        wait_ms: int = ENQUEUE_WAIT_MS,
+        **terms: Unpack[MessageTerms],
+    ) -> EnqueueResult:
+        """Enqueue a message as ``enqueue`` does. Returns its id, and in ``is_repeat`` whether it repeats another.
 
         Raises:
             QueueNotFound, InvalidArgument, PayloadTooLarge: it was not enqueued.
