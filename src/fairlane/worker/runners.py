@@ -219,7 +219,8 @@ class Runners:
     def _traceback_of(self, error: BaseException) -> str:
         """Return the end of a traceback, made once for a batch, all of whose messages fail with one exception."""
         if self._latest is None or self._latest[0] is not error:
-            self._latest = error, "".join(traceback.format_exception(error))[-TRACEBACK_LENGTH_MAX:]
+            told = "".join(traceback.format_exception(error))[-TRACEBACK_LENGTH_MAX:]
+            self._latest = error, told.encode(errors="replace").decode()  # texts may have halves of characters
             self._loop.call_soon(self._forget_latest)  # it would keep the frames of the handler alive
         return self._latest[1]
 
