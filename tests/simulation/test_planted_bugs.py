@@ -24,11 +24,11 @@ from fairlane.core.dead_letters import numbers_meant
 from fairlane.core.decide import DECIDERS, cancel, claims, finished, leases, returns, staging
 from fairlane.core.decide import schedules as decide_schedules
 from fairlane.core.decision import Decision
-from fairlane.core.fan_out_state import FanOuts
 from fairlane.core.finished import FinishedMessages
 from fairlane.core.ledger import Message
-from fairlane.core.redrive_state import RedriveState
 from fairlane.core.schedule import Schedule
+from fairlane.core.states.fan_outs import FanOuts
+from fairlane.core.states.redrives import RedriveState
 from fairlane.errors import MessageNotFound
 from fairlane.journal import codec
 from fairlane.journal.records import Opened, Staged

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 
 from fairlane.core.ledger import Message
-from fairlane.core.upload_state import Pieces
+from fairlane.core.states.uploads import Pieces
 from fairlane.errors import StoreCorrupt
 from fairlane.journal.bodies import Body, Chunk
 from fairlane.model.limits import PAYLOAD_BYTES_MAX

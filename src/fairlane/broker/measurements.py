@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self
 
 from fairlane.broker.disk_reserve import DiskSpace
 from fairlane.core.ledger import Message
-from fairlane.core.schedule_state import ScheduleState
+from fairlane.core.states.schedules import ScheduleState
 from fairlane.model.histogram import Histogram
 from fairlane.model.message import Key
 from fairlane.model.views import HookStatistics

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -110,7 +109,7 @@ def list_values(session: Session, *, prefix: str) -> None:
 @config_command.command()
 @server_options
 @pass_session
-def check(session: Session, /, *, path: Path | None, **options: Any) -> None:  # noqa: ANN401 - click's options
+def check(session: Session, /, *, path: Path | None, **options: object) -> None:
     """Check and show the settings that a server would start with, with the values that take effect.
 
     It takes the options of fairlane serve. Settings come from them, the environment (FAIRLANE_PORT and so on), the file

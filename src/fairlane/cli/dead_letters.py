@@ -86,7 +86,7 @@ def dlq_command() -> None:
 
 
 @broker_command(QUEUE, COUNT, AFTER, filter_options, group=dlq_command, name="list")
-def list_dead(broker: Broker, /, queue: str, *, count: int, after: str | None, **options: Any) -> Printed:  # noqa: ANN401 - click's options
+def list_dead(broker: Broker, /, queue: str, *, count: int, after: str | None, **options: object) -> Printed:
     """Show dead letters, in the order in which they died."""
     dlq, wanted = dead_letters_of(broker, queue, filter_of(options))
     views = broker.peek(dlq, count, after=after, wanted=wanted, with_body=True)
@@ -115,7 +115,7 @@ def delete(
     *,
     is_all: bool,
     is_sure: bool,
-    **options: Any,  # noqa: ANN401 - click's options
+    **options: object,
 ) -> None:
     """Delete dead letters: those with the given ids, or with --all those that the filters select.
 

@@ -156,12 +156,14 @@ def _terms_fault(message: NewMessage) -> str | None:
         whole_fault("delay_ms", message.delay_ms, least=0, most=spans),
         whole_fault("deadline_ms", 1 if message.deadline_ms is None else message.deadline_ms, least=1, most=spans),
     ]
-    if message.max_attempts is not None:
-        faults.append(whole_fault("max_attempts", message.max_attempts, least=0, most=limits.BATCH_MAX))
-    if message.visibility_timeout_ms is not None:
-        faults.append(whole_fault("visibility_timeout_ms", message.visibility_timeout_ms, least=1, most=spans))
-    if message.result_ttl_ms is not None:
-        faults.append(whole_fault("result_ttl_ms", message.result_ttl_ms, least=0, most=spans))
+    own_limits = (
+        ("max_attempts", message.max_attempts, 0, limits.BATCH_MAX),
+        ("visibility_timeout_ms", message.visibility_timeout_ms, 1, spans),
+        ("result_ttl_ms", message.result_ttl_ms, 0, spans),
+    )
+    faults += [
+        whole_fault(name, own, least=least, most=most) for name, own, least, most in own_limits if own is not None
+    ]
     if message.order_key is not None:
         faults.append(text_fault("An order key", message.order_key, most=limits.ORDER_KEY_LENGTH_MAX))
     if message.unique_key is not None:

@@ -16,19 +16,19 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
-from fairlane.core.claim_state import RegisteredConsumer
 from fairlane.core.dedup_ids import DedupHome
-from fairlane.core.fan_out_state import FanOuts
 from fairlane.core.finished import FinishedMessages
 from fairlane.core.pauses import PauseLog
 from fairlane.core.producer_numbers import ProducerNumbers
-from fairlane.core.redrive_state import RedriveState
 from fairlane.core.rows.chunks import ChunkHome
 from fairlane.core.rows.messages import ROWS_FROM, Messages
-from fairlane.core.schedule_state import ScheduleState
-from fairlane.core.sink_state import SinkState
 from fairlane.core.sources import Declared
-from fairlane.core.upload_state import Discards, Pieces, Upload
+from fairlane.core.states.claims import RegisteredConsumer
+from fairlane.core.states.fan_outs import FanOuts
+from fairlane.core.states.redrives import RedriveState
+from fairlane.core.states.schedules import ScheduleState
+from fairlane.core.states.sinks import SinkState
+from fairlane.core.states.uploads import Discards, Pieces, Upload
 from fairlane.journal.records import ReaderImage, SegmentImage, TemporaryImage
 from fairlane.model.broker_limits import Limits
 from fairlane.model.ids import MessageIds

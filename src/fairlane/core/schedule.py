@@ -17,7 +17,7 @@ from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.presence import Presence
 from fairlane.core.queue_schedule import QueueSchedule, QueueSchedules
 from fairlane.core.rows.offering import contents, explain
-from fairlane.core.schedule_state import ScheduleState
+from fairlane.core.states.schedules import ScheduleState
 from fairlane.journal.records import (
     Acked,
     AnyRecord,

@@ -12,7 +12,7 @@ from typing import Final
 from zlib import crc32
 
 from fairlane.core.ledger import Queue
-from fairlane.core.schedule_state import ScheduleState
+from fairlane.core.states.schedules import ScheduleState
 from fairlane.model.schedules import MissedReason
 
 ON_TIME_MS: Final = 60_000

@@ -655,7 +655,7 @@ class RedriveImage(msgspec.Struct, array_like=True, gc=False):
 
 
 class FanOutImage(msgspec.Struct, array_like=True, gc=False):
-    """Everything the ledger knows of a fan-out; see ``core/fan_out_state.py``."""
+    """Everything the ledger knows of a fan-out; see ``core/states/fan_outs.py``."""
 
     order: FannedOut
     open: dict[str, Runs]
@@ -777,7 +777,7 @@ class PauseImage(msgspec.Struct, array_like=True, gc=False):
 
 
 class ScheduleImage(msgspec.Struct, array_like=True, gc=False):
-    """Everything the ledger knows of a schedule; see ``core/schedule_state.py``."""
+    """Everything the ledger knows of a schedule; see ``core/states/schedules.py``."""
 
     name: str
     spec: ScheduleSpec

@@ -1,7 +1,7 @@
 """Calls of tasks that are sent together: chains, one after the other, and fan-outs, joined by one more at the end.
 
 A chain travels in a header of its first job. The worker that acknowledges a job of a chain forwards the next one in the
-same commit. A fan-out is the broker's: ``fairlane.core.fan_out_state`` has its theory.
+same commit. A fan-out is the broker's: ``fairlane.core.states.fan_outs`` has its theory.
 """
 
 from __future__ import annotations

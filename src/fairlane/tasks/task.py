@@ -216,7 +216,7 @@ class TypedTask(Generic[P, R]):
             raise InvalidArgument(f"send_many() takes mappings of arguments by name, got {type(call).__name__}.")
         return self._made((), call)
 
-    def _derived(self, source: str | Callable[..., Any] | None, arguments: EncodedArguments) -> Any:  # noqa: ANN401 - what the source returns
+    def _derived(self, source: str | Callable[..., Any] | None, arguments: EncodedArguments) -> object:
         if source is None or isinstance(source, str):
             return None if source is None else self.arguments.value(arguments, source)
         return source(**self.arguments.complete(arguments))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.core.apply import apply
-from fairlane.core.claim_state import RegisteredConsumer
 from fairlane.core.ledger import Aftermath, Ledger, Message, Queue
 from fairlane.core.producer_numbers import ProducerNumbers
-from fairlane.core.sink_state import SinkState
+from fairlane.core.states.claims import RegisteredConsumer
+from fairlane.core.states.sinks import SinkState
 from fairlane.journal import codec
 from fairlane.model.broker_limits import Limits
 from fairlane.ports.store import Store

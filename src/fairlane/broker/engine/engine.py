@@ -146,7 +146,7 @@ class Engine(EngineLife):
             self._internal_error(error)
 
     def _settle_ends(self, cycle: Cycle) -> None:
-        """Remove messages whose deadlines have passed, and let those go that have waited for others to end."""
+        """Remove messages whose deadlines have passed, and release continuations whose members have all ended."""
         if departed := self.schedule.departed(cycle.now_ms):
             remove(self, cycle, departed)
         for number in list(self.ledger.fan_outs.complete):

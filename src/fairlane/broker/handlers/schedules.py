@@ -11,7 +11,7 @@ from fairlane.broker.handlers.checks import check_wait, require
 from fairlane.broker.views.queues import known
 from fairlane.core.checks import whole_fault
 from fairlane.core.decide.schedules import known_schedule
-from fairlane.core.schedule_state import ScheduleState
+from fairlane.core.states.schedules import ScheduleState
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.schedules import ScheduleSpec, ScheduleView
 from fairlane.verbs.schedules import (

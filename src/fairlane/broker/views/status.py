@@ -74,6 +74,9 @@ def status_of(engine: Engine, number: int, reader: LimitedProducer | None) -> St
     return _of_finished(ledger, finished)
 
 
+_STAGED = "It is staged, and enters its queue when its batch is published."
+
+
 def _of_message(engine: Engine, message: Message, now_ms: int) -> StatusView:
     dead = dead_letter_of(message)
     stage: LifeStage = "running" if message.token else "dead" if dead is not None else _waiting_stage(message, now_ms)
@@ -94,10 +97,9 @@ def _of_message(engine: Engine, message: Message, now_ms: int) -> StatusView:
     if dead is not None:
         words = f"It is a dead letter of {dead.origin}: {dead.reason}."
         return replace(view, reason=dead.reason, words=words, finished_ms=dead.at_ms)
-    if not message.joined and view.members is not None:
-        return replace(view, reason="members", words=_words(view.members))
     if not message.joined:
-        return replace(view, reason="staged", words="It is staged, and enters its queue when its batch is published.")
+        words = _STAGED if view.members is None else _words(view.members)
+        return replace(view, reason="staged" if view.members is None else "members", words=words)
     explained = explain(engine.ledger, engine.schedule, engine.consumers, message.queue.name, view.id, now_ms)
     starts_ms = explained.until_ms if explained.until_ms is not None else _estimated_ms(engine, message, now_ms)
     return replace(view, reason=explained.reason, words=explained.words, starts_ms=starts_ms)

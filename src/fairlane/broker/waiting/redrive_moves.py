@@ -15,7 +15,7 @@ from fairlane.core.commands import EndRedrive, MoveDeadLetters
 from fairlane.core.dead_letters import admits, origin_of
 from fairlane.core.decide.room import QueueRoom
 from fairlane.core.ledger import Ledger, Message, Queue
-from fairlane.core.redrive_state import RedriveState
+from fairlane.core.states.redrives import RedriveState
 from fairlane.errors import FairlaneError, StoreCorrupt, StoreFailed
 from fairlane.journal.records import RedriveOutcome
 from fairlane.model.answers import EnqueueAnswer

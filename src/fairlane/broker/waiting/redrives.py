@@ -1,8 +1,8 @@
 """Redrives: dead letters back to work, a few with each cycle, at a rate, with progress, until done or stopped.
 
 The order, each move and the end of a redrive are records, so a redrive goes on after a restart, on another node if its
-queue moves there, where it was: see ``core/redrive_state.py``. What is kept here is only how far the search through the
-dead letters has come. After a restart it begins again with those that are left.
+queue moves there, where it was: see ``core/states/redrives.py``. What is kept here is only how far the search through
+the dead letters has come. After a restart it begins again with those that are left.
 
 A dry run moves nothing, so nothing of it is recorded, and a restart ends it.
 """
@@ -18,7 +18,7 @@ from fairlane.broker.waiting.redrive_moves import RedriveSearch, end, take_step
 from fairlane.core.commands import Given
 from fairlane.core.dead_letters import dead_before
 from fairlane.core.ledger import Ledger
-from fairlane.core.redrive_state import RedriveState, redrive_number
+from fairlane.core.states.redrives import RedriveState, redrive_number
 from fairlane.errors import FairlaneError, RedriveNotFound
 from fairlane.model.views import RedriveView
 from fairlane.verbs.dead_letters import Redrive

@@ -31,7 +31,7 @@ from fairlane.core.commands import EnqueueTick, MissTicks, Tick
 from fairlane.core.decide.schedules import known_schedule
 from fairlane.core.ledger import Ledger
 from fairlane.core.schedule import Schedule
-from fairlane.core.schedule_state import ScheduleState
+from fairlane.core.states.schedules import ScheduleState
 from fairlane.core.ticks import jitter_of, overlaps, settle_due
 from fairlane.errors import FairlaneError
 from fairlane.model.limits import CATCH_UP_MAX

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fairlane.core.claim_state import OpenClaim, RegisteredConsumer
 from fairlane.core.ledger import Ledger, Message, Queue
+from fairlane.core.states.claims import OpenClaim, RegisteredConsumer
 from fairlane.journal.records import ClaimsEnded, ConsumerImage, ConsumerRemoved, ConsumerSet, Leased
 
 

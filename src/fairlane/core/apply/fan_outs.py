@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fairlane.core.fan_out_state import runs_of
 from fairlane.core.ledger import Ledger, Message
+from fairlane.core.states.fan_outs import runs_of
 from fairlane.journal.records import Enqueued, FannedOut, FanOutImage, OfMessages, Published
 
 

@@ -14,10 +14,10 @@ from fairlane.core.dead_letters import has_died
 from fairlane.core.dedup_ids import DedupHome
 from fairlane.core.ledger import PRIORITIES, Ledger, Message, Queue
 from fairlane.core.pauses import PauseLog
-from fairlane.core.redrive_state import RedriveState
 from fairlane.core.rows.chunks import ChunkHome
 from fairlane.core.rows.shelves import PlainRow
-from fairlane.core.upload_state import Pieces
+from fairlane.core.states.redrives import RedriveState
+from fairlane.core.states.uploads import Pieces
 from fairlane.journal import records
 from fairlane.model.message import NEVER_MS, FailedAttempt
 from fairlane.model.names import is_dlq

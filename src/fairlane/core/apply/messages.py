@@ -45,18 +45,24 @@ def enqueued(ledger: Ledger, record: records.Enqueued, at_ms: int) -> list[Messa
     if record.dedup_ids is not None:
         names = remembered(record.terms.keys, record.dedup_ids)
         _remember(ledger, queue, names, record.dedup_until_ms, record.sequence)
+    if record.numbered is not None:
+        enter_numbers(ledger, record, record.numbered, at_ms)
+    if record.cause is not None or record.uploads is not None or record.terms.unique_keys is not None:
+        _note_rarities(ledger, queue, record, messages)
+    return messages
+
+
+def _note_rarities(ledger: Ledger, queue: Queue, record: records.Enqueued, messages: Sequence[Message]) -> None:
+    """Note what few new messages have: a unique key, a place in a fan-out, an uploaded payload."""
     if record.terms.unique_keys is not None:
         for message in messages:
             enter_unique(message)
     if record.cause is not None:
         take_places(ledger, record)
-    if record.numbered is not None:
-        enter_numbers(ledger, record, record.numbered, at_ms)
     if record.uploads is not None:
         for message, upload in zip(messages, record.uploads, strict=True):
             if upload is not None:
                 adopt(ledger, queue, message, upload)
-    return messages
 
 
 def _are_plain(queue: Queue, record: records.Enqueued) -> bool:

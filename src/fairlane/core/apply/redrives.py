@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.core.ledger import Ledger, Message
-from fairlane.core.redrive_state import ENDED_KEPT, RedriveState
+from fairlane.core.states.redrives import ENDED_KEPT, RedriveState
 from fairlane.journal.records import RedriveEnded, RedriveStarted
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlane.core.ledger import Ledger, Message, Queue
-from fairlane.core.schedule_state import ScheduleState
+from fairlane.core.states.schedules import ScheduleState
 from fairlane.journal import records
 
 

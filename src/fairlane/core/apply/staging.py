@@ -9,7 +9,7 @@ from fairlane.core.apply.fan_outs import end_fan_outs, settle_members
 from fairlane.core.apply.finished import remember
 from fairlane.core.apply.messages import drop_chunk, take_in, take_out
 from fairlane.core.ledger import Ledger, Message, Queue
-from fairlane.core.sink_state import Part, SinkState
+from fairlane.core.states.sinks import Part, SinkState
 from fairlane.journal.records import Published, Removed, SinkImage, SinkRemoved, SinkSet, Staged
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlane.core.ledger import KeyUsage, Ledger, Message, Queue
-from fairlane.core.upload_state import Pieces, Upload
+from fairlane.core.states.uploads import Pieces, Upload
 from fairlane.journal import records
 
 

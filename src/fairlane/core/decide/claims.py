@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from fairlane.core.checks import text_fault, whole_fault
-from fairlane.core.claim_state import OpenClaim, RegisteredConsumer
 from fairlane.core.commands import Given, Unclaim
 from fairlane.core.decide.finished import ended
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Queue
+from fairlane.core.states.claims import OpenClaim, RegisteredConsumer
 from fairlane.errors import ConsumerFenced, ConsumerNotFound, FairlaneError, InvalidArgument
 from fairlane.journal.records import Acked, AnyRecord, ClaimsEnded, ConsumerRemoved, ConsumerSet, Leased, Returned
 from fairlane.model import claims, limits

@@ -8,7 +8,7 @@ from fairlane.core.commands import EndRedrive, Given, MoveDeadLetters
 from fairlane.core.dead_letters import dead_before, is_dead_letter
 from fairlane.core.decision import Deciders, Decision, known_queue, no_queue, refuse
 from fairlane.core.ledger import Ledger, Queue
-from fairlane.core.redrive_state import RedriveState
+from fairlane.core.states.redrives import RedriveState
 from fairlane.core.terms import resolve, take_rows
 from fairlane.errors import FairlaneError, InvalidArgument, NotADlq
 from fairlane.journal.records import AnyRecord, RedriveEnd, RedriveEnded, Redriven, RedriveStarted

@@ -118,7 +118,9 @@ def _taken(
         if refused:
             messages = [message for at, message in enumerate(messages) if at not in refused]
             rows, terms = _left(outcome, rows, terms, refused)
-    if type(messages) is MessageColumns or (is_bare and all(message.dedup_id is None for message in messages)):
+    if type(messages) is MessageColumns or (
+        is_bare and [message.dedup_id for message in messages].count(None) == len(messages)
+    ):
         return outcome, rows, terms  # nothing by which one of them could repeat another
     known = known_messages(queue, messages, terms.keys, rows, now_ms, leaving)
     return outcome, *(_left(outcome, rows, terms, known) if known else (rows, terms))

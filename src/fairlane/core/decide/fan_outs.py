@@ -13,9 +13,9 @@ from fairlane.core.decide.retries import shared_dlq
 from fairlane.core.decide.room import QueueRoom
 from fairlane.core.decide.staging import terms_of
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
-from fairlane.core.fan_out_state import FanOutState
 from fairlane.core.ledger import Ledger, Queue
 from fairlane.core.producer import forbidden
+from fairlane.core.states.fan_outs import FanOutState
 from fairlane.core.terms import resolve
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.journal import records

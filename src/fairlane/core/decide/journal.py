@@ -7,13 +7,13 @@ from itertools import islice, takewhile
 from typing import Final
 
 from fairlane.core.checks import text_fault, whole_fault
-from fairlane.core.claim_state import RegisteredConsumer
 from fairlane.core.commands import Carry, Given, MoveBase, Open, Seal, Trim
 from fairlane.core.decision import Deciders, Decision, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.rows.chunks import ChunkHome
-from fairlane.core.schedule_state import ScheduleState
-from fairlane.core.sink_state import SinkState
+from fairlane.core.states.claims import RegisteredConsumer
+from fairlane.core.states.schedules import ScheduleState
+from fairlane.core.states.sinks import SinkState
 from fairlane.errors import InvalidArgument, ReaderNotFound
 from fairlane.journal.bodies import CHUNK_COUNT_MAX
 from fairlane.journal.records import (

@@ -15,7 +15,7 @@ from fairlane.core.decide.enqueue import Outcome, enqueue
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Queue
 from fairlane.core.producer import forbidden
-from fairlane.core.schedule_state import ScheduleState
+from fairlane.core.states.schedules import ScheduleState
 from fairlane.core.ticks import overlaps
 from fairlane.errors import FairlaneError, FullError, InvalidArgument, PayloadTooLarge, ScheduleNotFound
 from fairlane.journal.records import (

@@ -16,7 +16,7 @@ from fairlane.core.decide.room import QueueRoom
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.producer import forbidden
-from fairlane.core.sink_state import SinkState
+from fairlane.core.states.sinks import SinkState
 from fairlane.core.terms import collapse, resolve
 from fairlane.errors import FairlaneError, InvalidArgument, SinkNotFound, StageMismatch
 from fairlane.journal import records

@@ -1,4 +1,4 @@
-"""Uploads: begun, filled piece by piece, taken by a message, or dropped. ``core/upload_state.py`` has the theory."""
+"""Uploads: begun, filled piece by piece, taken by a message, or dropped. ``core/states/uploads.py`` has the theory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlane.core.commands import DeletePieces, Given, SweepUpload
 from fairlane.core.decide.room import RETRY_AFTER_MS
 from fairlane.core.decision import Deciders, Decision, known_queue, no_queue, refuse
 from fairlane.core.ledger import KeyUsage, Ledger, Queue
-from fairlane.core.upload_state import Upload
+from fairlane.core.states.uploads import Upload
 from fairlane.errors import (
     FairlaneError,
     Forbidden,

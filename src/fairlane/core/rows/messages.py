@@ -47,7 +47,7 @@ class Messages(MutableMapping[int, "Message"]):
     # ------------------------------------------------------------------------------------------------------- reading
 
     def __len__(self) -> int:
-        return len(self.objects) + len(self._rows)
+        return len(self.objects) + self._rows.count
 
     def __contains__(self, number: object) -> bool:
         return number in self.objects or (isinstance(number, int) and self._rows.find(number) is not None)

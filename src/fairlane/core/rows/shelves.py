@@ -90,18 +90,22 @@ class RowShelf:
 
 
 class Shelves:
-    """The rows of a queue."""
+    """The rows of a queue.
+
+    Attributes:
+        count: how many there are.
+    """
 
     def __init__(self) -> None:
         self._shelves: list[RowShelf] = []
         self._firsts: list[int] = []
         """The number from which on a shelf is searched; every shelf has a row or a hole."""
-        self._count = 0
+        self.count = 0
         self._keys: dict[Key, Key] = {}
 
     def __len__(self) -> int:
         """Return how many rows there are."""
-        return self._count
+        return self.count
 
     def __iter__(self) -> Iterator[int]:
         """Yield the numbers of all rows, in order."""
@@ -131,7 +135,7 @@ class Shelves:
             shelf.chunks.extend([chunk] * (end - begin))
             shelf.present.extend(b"\1" * (end - begin))
             begin = end
-        self._count += count
+        self.count += count
 
     def _last_with_room(self, number: int) -> RowShelf:
         if not self._shelves or len(self._shelves[-1].numbers) >= SHELF_MAX:
@@ -152,7 +156,7 @@ class Shelves:
         shelf.keys.insert(at, self._shared().setdefault(row.key, row.key))
         shelf.chunks.insert(at, row.chunk)
         shelf.present.insert(at, 1)
-        self._count += 1
+        self.count += 1
 
     def find(self, number: int) -> PlainRow | None:
         """Return a row, None if there is none of that number."""
@@ -175,7 +179,7 @@ class Shelves:
         row = shelf.row(at)
         shelf.present[at] = 0
         shelf.holes += 1
-        self._count -= 1
+        self.count -= 1
         self._note_taken(place)
         return row
 
@@ -199,7 +203,7 @@ class Shelves:
             times_ms += [shelf.times_ms[at] for at in places]
             self._note_taken(place)
             begin = end
-        self._count -= len(numbers)
+        self.count -= len(numbers)
         return taken
 
     def _note_taken(self, place: int) -> None:
@@ -219,7 +223,7 @@ class Shelves:
 
     def _shared(self) -> dict[Key, Key]:
         """Return the keys that new rows share. Shelves hold what they need themselves, so it may be emptied."""
-        if len(self._keys) > _KEYS_SHARED_MAX or not self._count:
+        if len(self._keys) > _KEYS_SHARED_MAX or not self.count:
             self._keys.clear()
         return self._keys
 

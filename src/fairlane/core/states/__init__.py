@@ -1,0 +1,1 @@
+"""What the ledger keeps of things besides messages: claims, fan-outs, redrives, schedules, sinks and uploads."""
