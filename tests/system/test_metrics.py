@@ -16,7 +16,7 @@ from tests.kit.waiting import wait_until
 from .server_process import HttpClient, ServerProcess, serving
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
-ROW = re.compile(r"^\| `(fairlane_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
+ROW = re.compile(r"^\| `((?:fairlane|process)_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
 SCRIPT = 'function on_enqueue(msg) return { fairness_key = "scripted" } end'
 
 

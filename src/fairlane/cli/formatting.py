@@ -6,6 +6,7 @@ import base64
 import json
 from datetime import UTC, datetime
 
+_KIB = 1024
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
 
 
@@ -57,9 +58,9 @@ def size(count: int) -> str:
     """Return a number of bytes in a readable unit."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:  # noqa: PLR2004 - the definition of the units
+        if amount < _KIB:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
+        amount /= _KIB
     return f"{amount:.1f} TiB"
 
 

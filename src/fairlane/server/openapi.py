@@ -22,6 +22,8 @@ from fairlane.verbs.table import PATHS
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlane.wire.frames import Consume, WatchQueue
 
+Schema: TypeAlias = dict[str, Any]
+"""A schema of JSON, or a reference to one."""
 _Post: TypeAlias = tuple[str, type[msgspec.Struct], type[msgspec.Struct], str]
 _POSTS: Final[dict[str, _Post]] = {
     f"/v1/{path}": (verb.name if path == verb.path else path.rpartition("/")[2], verb.request, verb.answer, verb.right)
@@ -158,7 +160,7 @@ def _add_raw(paths: dict[str, Any]) -> None:
         responses["204"] = {"description": f"With Accept: {RAW}: nothing was there."}
 
 
-def _post(name: str, asked: type, request: Any, answer: Any, right: str, topic: str) -> dict[str, Any]:  # noqa: ANN401 - schemas
+def _post(name: str, asked: type, request: Schema, answer: Schema, right: str, topic: str) -> dict[str, Any]:
     return {
         "operationId": name,
         "summary": (asked.__doc__ or "").strip().partition("\n")[0],
@@ -202,7 +204,7 @@ def _get(name: str, path: str, parameters: tuple[str, ...], told: str) -> dict[s
     }
 
 
-def _content(told: str, schema: Any, kinds: tuple[str, ...] = _KINDS) -> dict[str, Any]:  # noqa: ANN401 - see _post
+def _content(told: str, schema: Schema, kinds: tuple[str, ...] = _KINDS) -> dict[str, Any]:
     return {"description": told, "content": {kind: {"schema": schema} for kind in kinds}}
 
 

@@ -113,6 +113,7 @@ def test_new_messages_arrive_as_they_were(messages: list[NewMessage], producer: 
         NewMessage(result_ttl_ms=1),
         NewMessage(upload="a"),
         NewMessage(order_key="a"),
+        NewMessage(unique_key="a"),
     ],
     ids=repr,
 )
@@ -125,7 +126,7 @@ def test_messages_with_more_than_columns_hold_go_as_they_are(special: NewMessage
 def test_every_field_of_a_message_is_plain_or_special() -> None:
     """A field that is added to messages must be added to the columns, or to the test above."""
     assert NewMessage.__struct_fields__[:3] == ("payload", "headers", "fairness_key")
-    assert len(NewMessage.__struct_fields__) == 16
+    assert len(NewMessage.__struct_fields__) == 17
 
 
 def test_a_few_messages_go_as_they_are() -> None:

@@ -279,10 +279,7 @@ class Recovery:
         name = file_name(active.slot)
         self._found.faults += [f"{name}: the record at offset {scan.at} is damaged." for scan in unsure if scan.damaged]
         if testified > at:
-            self._found.faults.append(
-                f"{name}: the record at offset {at} is unreadable, and commits come after it. "
-                f"Sequences {contents.extent.next_sequence} to {max(reach, 2) - 1} are affected."
-            )
+            self._found.faults.append(_unreadable(name, at, contents.extent.next_sequence, reach))
 
     def _testimony(self, window: FileWindow, segment: LogSegment, at: int, size: int) -> tuple[int, int]:
         """Return up to where the records after an offset say that their segment was durable, and what they reach."""
@@ -378,3 +375,11 @@ def _add(segment: LogSegment, pages: PageIndex, at: int, head: RecordHead) -> No
     for number, length, check in head.bodies:
         segment.add(number, offset, length, check)
         offset += length
+
+
+def _unreadable(file: str, at: int, first: int, reach: int) -> str:
+    """Return what is wrong with a log that has commits after a record that cannot be read."""
+    return (
+        f"{file}: the record at offset {at} is unreadable, and commits come after it. "
+        f"Sequences {first} to {max(reach, 2) - 1} are affected."
+    )

@@ -23,6 +23,7 @@ from fairlane.core.apply import (
     schedules,
     staging,
     uploads,
+    workflow_state,
 )
 from fairlane.core.ledger import Ledger, Message
 from fairlane.journal import records
@@ -46,8 +47,8 @@ _APPLIERS: dict[type[records.AnyRecord], Callable[[Ledger, Any, int], list[Messa
     records.Redriven: messages.redriven,
     records.RedriveStarted: redrives.redrive_started,
     records.RedriveEnded: redrives.redrive_ended,
-    records.StateSet: messages.state_set,
-    records.StateRemoved: messages.state_removed,
+    records.StateSet: workflow_state.state_set,
+    records.StateRemoved: workflow_state.state_removed,
     records.ResultsSwept: finished.swept,
     records.QueueSet: queues.queue_set,
     records.QueueRemoved: queues.queue_removed,

@@ -12,6 +12,7 @@ from fairlane.core.apply.dedups import enter_dedups, enter_numbers, enter_unique
 from fairlane.core.apply.fan_outs import settle_members, take_places
 from fairlane.core.apply.finished import remember
 from fairlane.core.apply.uploads import adopt
+from fairlane.core.apply.workflow_state import drop_state
 from fairlane.core.dead_letters import has_died
 from fairlane.core.dedup_ids import DedupHome, remembered
 from fairlane.core.ledger import PRIORITIES, Aftermath, Ledger, Message, Queue, TermsRow
@@ -370,35 +371,6 @@ def _drop_rarities(ledger: Ledger, message: Message, after: Aftermath) -> None:
     """Drop what few messages have: something in the store besides their chunk, or a past in another queue."""
     message.queue.dead_letters -= has_died(message)
     leave_unique(message)
-    _drop_state(ledger, after)
+    drop_state(ledger, after)
     if after.pieces is not None:
         ledger.discarded.add(message.chunk.home, after.pieces.numbers)
-
-
-def _drop_state(ledger: Ledger, after: Aftermath) -> None:
-    if after.state is not None:
-        ledger.dropped.append(after.state)
-        after.state = None
-
-
-# --------------------------------------------------------------------------------------------------- workflow state
-
-
-def state_set(ledger: Ledger, record: records.StateSet, _at_ms: int) -> list[Message]:
-    """Set the workflow state of a message."""
-    message = ledger.find(record.queue, record.number)
-    if message is None:
-        return []
-    after = message.aftermath()
-    _drop_state(ledger, after)
-    after.state = record.sequence
-    return [message]
-
-
-def state_removed(ledger: Ledger, record: records.StateRemoved, _at_ms: int) -> list[Message]:
-    """Remove the workflow state of a message."""
-    message = ledger.find(record.queue, record.number)
-    if message is None or message.after is None:
-        return []
-    _drop_state(ledger, message.after)
-    return [message]

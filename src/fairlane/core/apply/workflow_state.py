@@ -1,0 +1,33 @@
+"""What records of workflow state change."""
+
+from __future__ import annotations
+
+from fairlane.core.ledger import Aftermath, Ledger, Message
+from fairlane.journal import records
+
+
+def state_set(ledger: Ledger, record: records.StateSet, _at_ms: int) -> list[Message]:
+    """Set the workflow state of a message."""
+    message = ledger.find(record.queue, record.number)
+    if message is None:
+        return []
+    after = message.aftermath()
+    drop_state(ledger, after)
+    after.state = record.sequence
+    return [message]
+
+
+def state_removed(ledger: Ledger, record: records.StateRemoved, _at_ms: int) -> list[Message]:
+    """Remove the workflow state of a message."""
+    message = ledger.find(record.queue, record.number)
+    if message is None or message.after is None:
+        return []
+    drop_state(ledger, message.after)
+    return [message]
+
+
+def drop_state(ledger: Ledger, after: Aftermath) -> None:
+    """Drop the workflow state of a message, if it has one."""
+    if after.state is not None:
+        ledger.dropped.append(after.state)
+        after.state = None
