@@ -136,9 +136,9 @@ def _in_protobuf(verb: str, request: dict[str, Any]) -> dict[str, Any]:
     """Return a request as protobuf says it: keys are lists, and what is grouped has a name."""
     if verb in ("enqueue", "stage"):
         return request | {"messages": [_keyed(message) for message in request["messages"]]}
-    if verb == "forward":
+    if verb in ("forward", "fan_out"):
         groups = {queue: {"messages": [_keyed(each) for each in news]} for queue, news in request["messages"].items()}
-        return request | {"messages": groups}
+        return request | {"messages": groups} | ({"then": _keyed(request["then"])} if "then" in request else {})
     return request
 
 

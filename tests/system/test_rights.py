@@ -83,6 +83,7 @@ REQUESTS: dict[str, Callable[[Facts], dict[str, Any]]] = {
     "status": lambda facts: {"queue": facts.queue, "id": facts.waiting},
     "result": lambda facts: {"queue": facts.queue, "id": facts.waiting},
     "report_progress": lambda facts: {"queue": facts.queue, "receipt": facts.receipt, "fraction": 0.5},
+    "fan_out": lambda facts: {"queue": facts.queue, "name": "f", "messages": {}, "then": {"fairness_key": "acme"}},
     "begin_upload": lambda facts: {"queue": facts.queue, "fairness_key": "acme"},
     "upload_piece": lambda facts: {"queue": facts.queue, "id": facts.waiting, "index": 0, "data": ""},
     "drop_upload": lambda facts: {"queue": facts.queue, "id": facts.waiting},
