@@ -25,7 +25,7 @@ async def pictures(member: Member, query: str) -> AsyncIterator[dict[str, Any]]:
 
 
 def test_partitions_are_watched_by_name_at_every_node() -> None:
-    """Partitions are listed, empty dead-letter queues are not; a watched one has its keys and the name it was asked by."""
+    """Partitions are listed, but no empty dead-letter queues; a watched one has its keys and its own name."""
 
     async def main() -> None:
         async with cluster_of("ab") as cluster:
