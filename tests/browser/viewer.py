@@ -16,7 +16,7 @@ from tests.unit.client.serving import ServerProcess
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Dialog, Locator, Page
 
-PATIENCE_MS = 30_000
+PATIENCE_MS = 1_000 * PATIENCE_S
 
 
 class Served(ServerProcess):

@@ -15,10 +15,10 @@ from typing import Final
 
 from fairlane.server.run import serve
 from fairlane.server.settings import MEMORY, ServerSettings
+from tests.kit.waiting import PATIENCE_S
 
 _HTTP, _GRPC = re.compile(r"listens on http://(\S+)"), re.compile(r"gRPC +(\S+)")
 _LAST = "  auth "
-_PATIENCE_S = 60
 _context: Final = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["pytest", "fairlane.server.run", "fairlane.server.interfaces.grpc_server", "uvloop"])
 
@@ -39,7 +39,7 @@ def served() -> Iterator[tuple[str, str]]:
         try:
             said = ""
             while _LAST not in said:
-                assert ours.poll(_PATIENCE_S), f"the server said no more than: {said}"
+                assert ours.poll(PATIENCE_S), f"the server said no more than: {said}"
                 said += f"{ours.recv()}\n"
             yield f"http://{_found(_HTTP, said)}", _found(_GRPC, said)
         finally:

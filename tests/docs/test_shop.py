@@ -28,7 +28,7 @@ def test_the_shop_is_short() -> None:
 def test_the_tests_of_the_shop_pass() -> None:
     """The tests that the example shows run without a server."""
     command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
-    done = subprocess.run(command, cwd=SHOP, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=SHOP, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout
 
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 
-PATIENCE_S = 180.0
+PATIENCE_S = 240
 """Long enough for a machine that is busy with something else: it passes only if something hangs."""
 _POLL_S = 0.02
 

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from fairlane.client import Client
 from fairlane.spark.pipeline.stream import CHECKPOINT
+from tests.kit.waiting import PATIENCE_S
 from tests.spark.chaos_driver import ROWS
 from tests.spark.queues import address, fill, until
 from tests.system.server_process import ROOT, ServerProcess, serving
@@ -75,7 +76,7 @@ class Driver:
         """Release its remaining resources."""
         assert self._process.stdout is not None
         self._process.stdout.close()
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=PATIENCE_S)
         self._log.close()
 
 

@@ -20,6 +20,7 @@ import pyspark
 
 from fairlane.client import Client
 from fairlane.spark.java import find_java, make_java_home
+from tests.kit.waiting import PATIENCE_S
 from tests.spark.chaos import Driver, Outcome, counted
 from tests.spark.chaos_driver import ROWS
 from tests.spark.queues import address, fill, until
@@ -55,7 +56,7 @@ class Daemon:
         """Kill it, and its executors."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(timeout=60)
+            self._process.wait(timeout=PATIENCE_S)
 
 
 @contextmanager

@@ -39,7 +39,6 @@ NEEDS_SPARK = re.compile(
 SERVER = re.compile(r"https?://[\w.]+:7420(?:,https?://[\w.]+:7420)*")
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
 EXPORT = "/var/lib/fairlane/export"
-PATIENCE_S = 180.0
 SHELL = 'exec 3>&1; fairlane() { printf "%s\\0" "$@" >&3; }; '
 
 

@@ -18,6 +18,7 @@ from fairlane.spark.pipeline import RunReport
 from fairlane.spark.pipeline.follower import follow
 from fairlane.spark.pipeline.journals import Covered, JournalCoverage
 from fairlane.spark.pipeline.metrics import PipelineMetrics, served
+from tests.kit.waiting import PATIENCE_S
 
 NEWS, IDLE = 3, 0
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
@@ -163,10 +164,10 @@ def test_metrics_are_served_over_http() -> None:
     metrics.begin()
     metrics.succeed(report(3))
     with served(metrics, "127.0.0.1", 0) as port:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
             assert "version=0.0.4" in answer.headers["Content-Type"]
             assert answer.read().decode() == metrics.text()
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10)
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE_S)
         with pytest.raises(InvalidArgument, match="Cannot listen"), served(metrics, "127.0.0.1", port):
             pass

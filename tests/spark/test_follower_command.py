@@ -18,10 +18,9 @@ from fairlane.cli.errors import INTERRUPTED
 from fairlane.client import Client
 from fairlane.spark.pipeline import read_manifest
 from tests.docs.test_first_steps import free_port
+from tests.kit.waiting import PATIENCE_S
 from tests.spark.queues import address, until
 from tests.system.server_process import ROOT, ServerProcess, serving
-
-PATIENCE_S = 120.0
 
 
 class FollowerProcess:
@@ -44,13 +43,13 @@ class FollowerProcess:
     def metrics(self) -> str:
         """Return what a scrape gets."""
         (line,) = [line for line in list(self.lines) if line.startswith("Metrics: ")]
-        with urllib.request.urlopen(line.split()[1], timeout=30) as answer:
+        with urllib.request.urlopen(line.split()[1], timeout=PATIENCE_S) as answer:
             return str(answer.read(), "utf-8")
 
     def end(self, number: int) -> int:
         """Send a signal, and return the exit code."""
         self.process.send_signal(number)
-        code = self.process.wait(60)
+        code = self.process.wait(PATIENCE_S)
         self._reader.join()
         return code
 

@@ -78,7 +78,7 @@ def cancelled_later(spark: SparkSession) -> None:
 
 def test_steps_run_at_once_and_the_first_error_ends_all(spark: SparkSession) -> None:
     """Two steps wait for each other, so they run together; when one fails, the jobs of all others are cancelled."""
-    both, done = threading.Barrier(2, timeout=60), []
+    both, done = threading.Barrier(2, timeout=PATIENCE_S), []
 
     def meet() -> None:
         both.wait()

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairlane.client import Client
 from fairlane.model.message import MessageView
+from tests.kit.waiting import PATIENCE_S
 from tests.spark.queues import address, until
 from tests.system.server_process import ServerProcess
 
@@ -156,7 +157,7 @@ def test_a_full_queue_slows_the_task(spark: SparkSession, server: ServerProcess,
     with ThreadPoolExecutor(1) as consumer:  # Spark finds the format only in the thread that made the session
         consuming = consumer.submit(make_room)
         write(numbers(spark, 20, parts=1), server)
-        consuming.result(60)
+        consuming.result(PATIENCE_S)
     assert len(seen(client)) == 20
 
 

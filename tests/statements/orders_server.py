@@ -7,9 +7,9 @@ import base64
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.server.local_server import LocalServer, opened, run
 
-PATIENCE_S = 60
 HELLO = base64.b64encode(b"hello").decode()
 
 

@@ -24,10 +24,10 @@ from fairlane.assembly import open_broker
 from fairlane.errors import WaitTimedOut
 from fairlane.scheduler import AsyncScheduler, Backpressure, Kernel, KeyPolicy, Scheduler
 from fairlane.scheduler.frontend import FrontEnd
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.asgi.driver import Clock, FairService, Stage, run
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 30.0
 
 
 def service(clock: Clock, **options: int) -> FairService:

@@ -13,9 +13,8 @@ import pytest
 
 from fairlane.errors import Closed, GlobalFull, KeyFull
 from fairlane.scheduler import DepartureReason, Item, Kernel, KeyPolicy, Scheduler
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.scheduler.workload import offer, take_keys
-
-PATIENCE_S = 30.0
 
 
 class ManualClock:

@@ -18,8 +18,8 @@ from fairlane.server.settings import load
 from tests.conftest import BUCKET
 from tests.kit.servers.azurite import AzuriteServer
 from tests.kit.servers.stores import S3Server
-from tests.kit.waiting import until, wait_until
-from tests.statements.orders_server import HELLO, PATIENCE_S, enqueued, leased, on_server, settling
+from tests.kit.waiting import PATIENCE_S, until, wait_until
+from tests.statements.orders_server import HELLO, enqueued, leased, on_server, settling
 from tests.unit.broker.stepping import broker_with, start_lease
 from tests.unit.cluster.in_process import SOON_MS, cluster_of
 from tests.unit.server.local_server import LocalServer, opened, run

@@ -13,7 +13,8 @@ import pytest
 from fairlane.broker.settings import Settings
 from fairlane.server.interfaces.asgi import Scope
 from fairlane.server.interfaces.http import HttpInterface
-from tests.statements.orders_server import HELLO, PATIENCE_S, enqueued, leased, on_server, settling, with_state
+from tests.kit.waiting import PATIENCE_S
+from tests.statements.orders_server import HELLO, enqueued, leased, on_server, settling, with_state
 from tests.unit.server.local_server import LocalServer, opened
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-LONG_S = 30.0
+from tests.kit.waiting import PATIENCE_S
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Receiver:
     def wait_for(self, wanted: Callable[[Received], bool]) -> Received:
         """Return the first span that fulfils a condition; wait for it if necessary."""
         with self._changed:
-            assert self._changed.wait_for(lambda: any(map(wanted, self.spans)), LONG_S), self.spans
+            assert self._changed.wait_for(lambda: any(map(wanted, self.spans)), PATIENCE_S), self.spans
             return next(filter(wanted, self.spans))
 
     def named(self, name: str) -> Received:

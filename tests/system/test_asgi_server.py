@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.kit.waiting import PATIENCE_S
+
 from .asgi_apps import BUILDERS, IN_FLIGHT
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +87,7 @@ async def connect(server: str) -> AsyncIterator[Client]:
     # The client must give up an idle connection before the server does (5 s), or it may reuse one that has just closed.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=1)
     # trust_env: a proxy set for this machine has no business here.
-    async with httpx.AsyncClient(base_url=server, limits=limits, timeout=60, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=server, limits=limits, timeout=PATIENCE_S, trust_env=False) as http:
         assert (await http.post("/fresh")).status_code == 204
         yield Client(http)
 

@@ -11,6 +11,7 @@ from fairlane.client import AsyncClient, NewMessage
 from fairlane.errors import UnavailableError
 from fairlane.worker import DeadLetter, Worker, WorkMessage
 from tests.kit.ids import numbered
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.client.serving import ServerProcess
 
 KILLS = 5
@@ -19,7 +20,6 @@ MEMBERS = 6
 TOTAL = FAN_OUTS * MEMBERS
 FAILING = 10
 """One fan-out in so many has a member that dies; half of those run all the same."""
-PATIENCE_S = 200
 POLICY = {"visibility_timeout_ms": 1_000, "max_attempts": 0, "backoff_ms": 20, "backoff_max_ms": 50}
 Event = dict[str, Any]
 

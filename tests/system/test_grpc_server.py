@@ -202,6 +202,6 @@ def test_a_port_that_is_taken_is_told(server: GrpcServer, tmp_path: Path) -> Non
         "--data",
         str(tmp_path / "b"),
     ]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert result.returncode == 1
     assert f"Cannot listen on 127.0.0.1:{port} for gRPC" in result.stderr

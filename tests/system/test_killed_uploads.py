@@ -12,7 +12,7 @@ import pytest
 
 from fairlane.client import Client
 from fairlane.model.message import NewMessage
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 from .server_process import ServerProcess, serving
 
@@ -127,7 +127,7 @@ def test_settings_that_contradict_each_other_are_refused_in_one_line(
 ) -> None:
     """The server does not start, and says which setting to change."""
     command = [sys.executable, "-m", "fairlane.server", "--port", "0", "--data", str(tmp_path / "data"), *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.returncode != 0
     assert cause in done.stderr
     assert "Traceback" not in done.stderr

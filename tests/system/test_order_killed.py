@@ -11,13 +11,13 @@ from typing import Any
 from fairlane.client import AsyncClient, NewMessage
 from fairlane.errors import FairlaneError
 from fairlane.worker import Worker, WorkMessage
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.client.serving import ServerProcess
 
 KILLS = 5
 KEYS = 12
 EACH = 40
 FAILING = 0.15
-PATIENCE_S = 100
 POLICY = {
     "order": "strict",
     "order_batch_max": 3,

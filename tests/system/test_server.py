@@ -257,7 +257,7 @@ def test_authentication(tmp_path: Path) -> None:
 def test_a_server_with_invalid_settings_says_why(flags: list[str], word: str, tmp_path: Path) -> None:
     """It exits with 1 and prints one line."""
     command = [sys.executable, "-m", "fairlane.server", "--data", str(tmp_path / "data"), *flags]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert result.returncode == 1
     assert word in result.stderr
     assert "Traceback" not in result.stderr

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.waiting import PATIENCE_S
+
 from .server_process import ROOT, serving
 
 PAGE = (ROOT / "docs" / "reference" / "http.md").read_text()
@@ -23,7 +25,7 @@ def test_the_commands_of_the_http_reference_work(tmp_path: Path) -> None:
     with serving(tmp_path / "data") as server:
         script = "\n".join(["set -eu", f"F=http://{server.address}/v1", *opening, way, dead])
         result = subprocess.run(
-            ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
+            ["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=tmp_path
         )
     assert (result.returncode, result.stderr) == (0, "")
     answers = result.stdout.split("\n")

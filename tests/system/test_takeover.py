@@ -15,7 +15,7 @@ import pytest
 
 from tests.kit.servers.nodes import Cluster, Node
 from tests.kit.servers.stores import PostgresServer
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 KILLS = 10
 NEVER = ("--heartbeat-timeout-ms", "60000")
@@ -26,7 +26,7 @@ def ask(node: Node, path: str, request: dict[str, Any]) -> bool:
     body = json.dumps(request).encode()
     call = urllib.request.Request(f"{node.url}/v1/{path}", body, {"content-type": "application/json"})
     try:
-        with urllib.request.urlopen(call, timeout=60):
+        with urllib.request.urlopen(call, timeout=PATIENCE_S):
             return True
     except (OSError, urllib.error.URLError):
         return False

@@ -18,8 +18,9 @@ from opentelemetry import trace
 
 from fairlane.client import Client
 from fairlane.model.message import NewMessage
+from tests.kit.waiting import PATIENCE_S
 
-from .otlp_receiver import LONG_S, Receiver, receiving
+from .otlp_receiver import Receiver, receiving
 from .server_process import ROOT, ServerProcess, serving
 
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -161,7 +162,7 @@ def working(server: ServerProcess, receiver: Receiver) -> Iterator[None]:
     try:
         yield
         process.send_signal(signal.SIGTERM)
-        assert process.wait(LONG_S) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         if process.poll() is None:
             process.kill()

@@ -13,13 +13,13 @@ from pathlib import Path
 from fairlane.client import AsyncClient, Client, NewMessage
 from fairlane.errors import FairlaneError
 from fairlane.worker import Worker, WorkMessage
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.client.serving import ServerProcess
 
 KILLS = 3
 BATCH = 100
 BATCHES = 30
 VISIBILITY_MS = 3_000
-PATIENCE_S = 100
 
 
 class Load:

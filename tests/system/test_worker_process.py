@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from fairlane.client import Client
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.client.serving import ServerProcess
 
 FAIRLANE = [sys.executable, "-W", "error", "-m", "fairlane"]
-PATIENCE_S = 60
 APP = """
 import asyncio, os, threading
 from fairlane.worker import Worker
@@ -172,7 +172,7 @@ def test_what_is_no_worker_is_wrong_usage(tmp_path: Path, reference: str) -> Non
     """A reference that leads to no worker is a usage error."""
     (tmp_path / "tasks.py").write_text(APP)
     result = subprocess.run(
-        [*FAIRLANE, "worker", reference], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+        [*FAIRLANE, "worker", reference], capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE_S, check=False
     )
     assert result.returncode == 2
     assert "error[usage]" in result.stderr
@@ -182,7 +182,12 @@ def test_a_program_that_fails_shows_its_own_traceback(tmp_path: Path) -> None:
     """An exception of the module is shown from its own code on, without the frames of the command."""
     (tmp_path / "tasks.py").write_text("import nosuchpackage\n")
     result = subprocess.run(
-        [*FAIRLANE, "worker", "tasks:app"], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+        [*FAIRLANE, "worker", "tasks:app"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert result.returncode == 2
     assert result.stderr.splitlines() == [

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 _SERVER = ("-m", "fairlane.server")
 _ANSWER_S = 5.0
@@ -70,7 +70,7 @@ class Node:
 
     def wait(self) -> int | None:
         """Wait until the process has ended, and return its exit code."""
-        return None if self.process is None else self.process.wait(timeout=60)
+        return None if self.process is None else self.process.wait(timeout=PATIENCE_S)
 
     @property
     def is_up(self) -> bool:

@@ -15,8 +15,8 @@ from fairlane.adapters.system import SystemClock, SystemEntropy
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.settings import Settings
 from fairlane.ports.store import Commit, Store
+from tests.kit.waiting import PATIENCE_S
 
-LONG_S = 30.0
 """So long nothing takes that will happen at all."""
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class MoodyStore(MemoryStore):
 
     def sync(self) -> None:
         self.is_syncing.set()
-        assert self.may_sync.wait(LONG_S)
+        assert self.may_sync.wait(PATIENCE_S)
         error, self.at_sync = self.at_sync, None
         if error is not None:
             raise error
@@ -60,7 +60,7 @@ def engine_on(store: Store, settings: Settings | None = None) -> Engine:
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, or fail if it has none."""
-    return asyncio.run(asyncio.wait_for(main, LONG_S))
+    return asyncio.run(asyncio.wait_for(main, PATIENCE_S))
 
 
 class Background:
@@ -80,7 +80,7 @@ class Background:
             self._error = error
 
     def get(self) -> Any:
-        self._thread.join(LONG_S)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "It waits for ever."
         if self._error is not None:
             raise self._error

@@ -12,6 +12,7 @@ from fairlane.assembly import open_async_broker, open_broker
 from fairlane.broker.requests import Waiter
 from fairlane.errors import FairlaneError, InvalidArgument, StoreFailed, WrongProcess
 from fairlane.testing.stepped import SteppedBroker
+from tests.kit.waiting import PATIENCE_S
 
 
 def test_a_thread_that_is_interrupted_in_a_turn_leaves_nobody_waiting() -> None:
@@ -40,7 +41,7 @@ def test_a_thread_that_is_interrupted_in_a_turn_leaves_nobody_waiting() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=60)
+            thread.join(timeout=PATIENCE_S)
         assert len(answers) == 4
         assert all(isinstance(answer, (str, StoreFailed, KeyboardInterrupt)) for answer in answers)
         broker._engine.execute = execute  # type: ignore[method-assign] # as it was
@@ -141,7 +142,7 @@ def test_closing_with_open_streams_gives_back_what_they_held(tmp_path: object) -
         for _ in range(3):
             broker.enqueue("q", b"x")
         deliveries = broker.consume("q").__enter__()
-        assert deliveries.next(timeout_s=60) is not None
+        assert deliveries.next(timeout_s=PATIENCE_S) is not None
     with open_broker(str(tmp_path)) as broker:
         view = broker.queue("q")
         assert (view.waiting, view.leased) == (3, 0)

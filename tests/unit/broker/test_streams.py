@@ -13,7 +13,8 @@ from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.frontends.threads import Broker
 from fairlane.errors import QueueNotFound
 from fairlane.model.message import NewMessage
-from tests.unit.broker.brokers import LONG_S, Background, MoodyStore, engine_on, run, store_of
+from tests.kit.waiting import PATIENCE_S
+from tests.unit.broker.brokers import Background, MoodyStore, engine_on, run, store_of
 
 POLICY = {"backoff_ms": 0, "max_attempts": 9}
 TWENTY = [NewMessage(payload=b"%d" % n) for n in range(20)]
@@ -107,7 +108,7 @@ def test_asyncio_leaving_a_stream_while_a_commit_is_on_its_way_fails_nothing_uns
             store.may_sync.clear()
             store.is_syncing.clear()
             enqueue = asyncio.create_task(broker.enqueue("q", b"x"))
-            await asyncio.to_thread(store.is_syncing.wait, LONG_S)
+            await asyncio.to_thread(store.is_syncing.wait, PATIENCE_S)
             close = asyncio.create_task(stream.close())
             await asyncio.sleep(0)
             store.may_sync.set()
@@ -128,7 +129,7 @@ def test_threads_leaving_a_stream_while_a_commit_is_on_its_way_fails_nothing_uns
         store.may_sync.clear()
         store.is_syncing.clear()
         enqueue = Background(lambda: broker.enqueue("q", b"x"))
-        assert store.is_syncing.wait(LONG_S)
+        assert store.is_syncing.wait(PATIENCE_S)
         close = Background(stream.close)
         while not stream._is_over:
             pass
@@ -156,7 +157,7 @@ def test_several_threads_iterate_one_stream() -> None:
 
             workers = [Background(work) for _ in range(4)]
             broker.enqueue_many("q", TWENTY)
-            assert done.wait(LONG_S)
+            assert done.wait(PATIENCE_S)
         for worker in workers:
             worker.get()
         assert sorted(seen) == sorted(message.payload for message in TWENTY)

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.kit.waiting import PATIENCE_S
+
 
 def free_port() -> int:
     """Return a free port."""
@@ -64,7 +66,7 @@ class ServerProcess:
     def _wait(self) -> int:
         assert self.process is not None
         assert self.process.stdout is not None
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=PATIENCE_S)
         self.process.stdout.close()
         self.process = None
         return code

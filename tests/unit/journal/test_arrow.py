@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from fairlane.journal.arrow import SCHEMA, to_batch
 from fairlane.journal.codec import Page
 from fairlane.journal.records import Acked, AnyRecord, Enqueued, QueuePaused, QueueRemoved, Terms
+from tests.kit.waiting import PATIENCE_S
 from tests.unit.journal.drawn_pages import Row, pages
 
 LARGEST = 2**63 - 1
@@ -111,7 +112,7 @@ def test_batches_can_be_joined_and_sliced() -> None:
 def run_without_pyarrow(code: str) -> subprocess.CompletedProcess[str]:
     """Run code in a process of its own in which pyarrow can't be imported."""
     code = f"import sys; sys.modules['pyarrow'] = None; {code}"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def test_without_pyarrow_the_error_names_the_extra() -> None:

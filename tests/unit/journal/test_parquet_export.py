@@ -22,6 +22,7 @@ from fairlane.journal.codec import encode
 from fairlane.journal.identity import JournalIdentity
 from fairlane.journal.records import Acked, AnyRecord, Baseline, Sealed, SegmentImage
 from fairlane.ports.store import StoredPage
+from tests.kit.waiting import PATIENCE_S
 
 JOURNAL = JournalIdentity(journal_id="00000000000000aa", since=7)
 NAME = "journal-00000000000000aa-00000000000000000001-00000000000000000009.parquet"
@@ -239,7 +240,7 @@ export_segment(segment(1, 10), pages(), Path(sys.argv[1]))
 def test_an_export_that_is_killed_leaves_nothing_that_counts(tmp_path: Path) -> None:
     """After kill -9 in the middle only a hidden file is there; it is not listed, and the next export replaces it."""
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
-    result = subprocess.run(command, timeout=60, check=False, cwd=Path(__file__).parents[3])
+    result = subprocess.run(command, timeout=PATIENCE_S, check=False, cwd=Path(__file__).parents[3])
     assert result.returncode == -signal.SIGKILL
     left = exported(tmp_path)
     assert (left.files, left.unfinished) == ((), (tmp_path / f".{NAME}.new",))

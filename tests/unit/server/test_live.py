@@ -14,10 +14,9 @@ from fairlane.model.message import NewMessage
 from fairlane.server.interfaces.http import HttpInterface
 from fairlane.testing.clock import FakeClock
 from fairlane.verbs.keys import Grant
+from tests.kit.waiting import PATIENCE_S
 
 from .local_server import LocalServer, opened, run
-
-PATIENCE_S = 30.0
 
 
 class Feed:

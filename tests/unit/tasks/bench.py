@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from fairlane.client import AsyncClient
 from fairlane.embedded import EmbeddedTransport
 from fairlane.tasks import App
-from tests.unit.worker.bench import PATIENCE_S, Tapped
+from tests.kit.waiting import PATIENCE_S
+from tests.unit.worker.bench import Tapped
 
 
 class AppBench:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.waiting import PATIENCE_S
+
 JOBS = """
 from fairlane import App
 app = App()
@@ -37,7 +39,7 @@ def fairlane_app():
 
 def run(folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.mark.parametrize(

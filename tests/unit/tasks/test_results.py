@@ -9,6 +9,7 @@ import pytest
 from fairlane.errors import MessageCancelled, MessageDead, WaitTimedOut
 from fairlane.tasks import App
 from fairlane.worker import DeadLetter, WorkMessage
+from tests.kit.waiting import PATIENCE_S
 
 from .bench import AppBench, on_app
 from .definitions import Customer, Item
@@ -73,7 +74,7 @@ def test_a_result_is_awaited_while_the_job_runs() -> None:
 
         async with bench.working():
             handle = await job.send(4)
-            waiting = asyncio.create_task(handle.result(timeout=30))
+            waiting = asyncio.create_task(handle.result(timeout=PATIENCE_S))
             await bench.until(lambda: any(verb == "result" for verb, _ in bench.tap.calls))
             may_go.set()
             assert await waiting == 8

@@ -16,8 +16,7 @@ from fairlane.model.message import Delivery
 from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import Consume
 from fairlane.worker import Worker
-
-PATIENCE_S = 30
+from tests.kit.waiting import PATIENCE_S
 
 
 class Tapped:
