@@ -18,7 +18,7 @@ from typing import Any
 Fields = dict[str, Any]
 _NEVER = 1 << 62
 _ENDING = ("ack", "forward", "nack")
-_REFUSALS = ("!lease_mismatch", "!message_not_found")
+_REFUSALS = ("!lease_mismatch", "!message_not_found", "!message_cancelled")
 _ALLOWED = {
     "ack": _REFUSALS,
     "nack": _REFUSALS,

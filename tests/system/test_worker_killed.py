@@ -13,7 +13,7 @@ from pathlib import Path
 from fairlane.client import AsyncClient, Client, NewMessage
 from fairlane.errors import FairlaneError
 from fairlane.worker import Worker, WorkMessage
-from tests.kit.waiting import PATIENCE_S
+from tests.kit.waiting import PATIENCE_S, until_answered
 from tests.unit.client.serving import ServerProcess
 
 KILLS = 3
@@ -53,6 +53,18 @@ class Load:
             await self.progress.wait()
 
 
+async def until_empty(server: ServerProcess) -> None:
+    """Wait until the messages whose acks were lost are handled again, and nothing waits or is dead."""
+    async with AsyncClient(server.url) as client:
+
+        async def is_empty() -> bool:
+            view = await client.queue("jobs")
+            assert view.dead == 0
+            return (view.waiting, view.leased) == (0, 0)
+
+        await until_answered(is_empty, "the queue is empty")
+
+
 async def under_load(server: ServerProcess) -> Load:
     """Kill the server again and again while a worker handles what a producer sends."""
     async with AsyncClient(server.url) as client:
@@ -66,9 +78,7 @@ async def under_load(server: ServerProcess) -> Load:
             await asyncio.to_thread(server.start)
         await producing
         await load.until_handled(BATCHES * BATCH)
-    async with AsyncClient(server.url) as client:
-        view = await client.queue("jobs")
-    assert (view.waiting, view.leased, view.dead) == (0, 0, 0)
+        await until_empty(server)
     return load
 
 

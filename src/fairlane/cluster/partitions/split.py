@@ -110,8 +110,21 @@ async def _make_all(whole: WholeQueue, partitions: int, model: Model) -> None:
 
 
 async def _make(whole: WholeQueue, at: int, model: Model) -> None:
-    """Create a partition unless it exists, and make it like the first."""
+    """Create a partition unless it exists, and make it like the first.
+
+    Another caller that wants fewer may remove it meanwhile. As long as the board needs it, it is created again.
+    """
     name = partition_name(whole.queue, at)
+    while not await _is_made(whole, name, model):
+        await whole.gateway.member.refresh()
+        if at >= (whole.gateway.groups.split_of(whole.queue) or _WHOLE).partitions:
+            return
+        await whole.gateway.member.changes.list_queue(name, group=name)
+        whole.gateway.member.note()
+
+
+async def _is_made(whole: WholeQueue, name: str, model: Model) -> bool:
+    """Create a partition unless it exists, and make it like the first. Return False if it was removed meanwhile."""
     try:
         await whole.ask(GetStats(queue=name), patience_s=OPENING_S)
     except QueueNotFound:
@@ -120,8 +133,12 @@ async def _make(whole: WholeQueue, at: int, model: Model) -> None:
             await whole.ask(making, patience_s=OPENING_S)
         except QueueExists:
             pass  # another caller was faster
-    for each, like in zip((name, dlq_of(name)), model, strict=False):
-        await _be_like(whole, each, like)
+    try:
+        for each, like in zip((name, dlq_of(name)), model, strict=False):
+            await _be_like(whole, each, like)
+    except QueueNotFound:
+        return False
+    return True
 
 
 async def _be_like(whole: WholeQueue, name: str, model: QueueView) -> None:
