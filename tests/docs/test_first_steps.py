@@ -21,6 +21,8 @@ LOCK = ROOT / "lock.txt"
 BLOCK = re.compile(r"^```(sh|text|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (\w+\.py)\n")
 INSTALL = "pip install '.[server]'"
+ENVIRONMENT = "~/shop-venv"
+"""Where the quickstart makes its environment."""
 SERVE = "fairlane serve"
 RUNNING = (SERVE, "fairlane worker", "uvicorn")
 """What runs in a terminal of its own."""
@@ -53,20 +55,26 @@ def in_background(command: str, environment: dict[str, str], folder: Path) -> It
         process.wait(PATIENCE_S)
 
 
+def quickstart_blocks() -> list[tuple[str, str]]:
+    """Return the kind and the text of each block of the quickstart."""
+    blocks: list[tuple[str, str]] = BLOCK.findall((ROOT / "docs" / "quickstart.md").read_text())
+    assert blocks[0][1].endswith(f"{INSTALL} fastapi pytest\n")
+    return blocks
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install Fairlane as the pages say, and return the folder of its commands."""
+    """Install Fairlane as the quickstart says, and return the folder of its commands."""
     folder = tmp_path_factory.mktemp("installed") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     versions = folder.with_name("versions.txt")  # without hashes: pip can't check the hash of a folder, and so of none
     versions.write_text("".join(f"{line}\n" for line in re.findall(r"^\w[^\\\n]+", LOCK.read_text(), re.MULTILINE)))
     environment = {
         **os.environ,
-        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PIP_CONSTRAINT": str(versions),
     }
-    install = f"{INSTALL} fastapi pytest"
-    subprocess.run(install, shell=True, check=True, cwd=ROOT, env=environment)  # noqa: S602 - our own command
+    install = quickstart_blocks()[0][1].replace(ENVIRONMENT, str(folder))
+    subprocess.run(install, shell=True, check=True, cwd=ROOT, env=environment)  # noqa: S602 - our own commands
     return folder / "bin"
 
 
@@ -106,10 +114,10 @@ def test_the_quickstart_works_as_it_is_written(programs: Path, tmp_path: Path) -
     """Its files are saved, its programs run, its commands print what the page shows, and its test passes."""
     port, web_port = free_port(), free_port()
     environment = environment_of(programs, tmp_path, port)
-    page = (ROOT / "docs" / "quickstart.md").read_text().replace("8000", str(web_port))
+    blocks = [(kind, text.replace("8000", str(web_port))) for kind, text in quickstart_blocks()]
     shown, printed = "", ""
     with ExitStack() as terminals:
-        for kind, text in BLOCK.findall(page):
+        for kind, text in blocks[1:]:
             command = text.strip()
             if kind == "python":
                 name = FILE.match(text)
@@ -122,7 +130,7 @@ def test_the_quickstart_works_as_it_is_written(programs: Path, tmp_path: Path) -
                 listening = {SERVE: port, "uvicorn": web_port}.get(command if command == SERVE else command.split()[0])
                 if listening is not None:
                     wait_until(lambda at=listening: is_up(at), what=command)  # type: ignore[misc] # bound now
-            elif command != f"{INSTALL} fastapi pytest":
+            else:
                 shown = typed(command, environment, tmp_path)
                 printed += shown
     assert "2 passed" in printed

@@ -43,6 +43,7 @@ _ERRORS_SHOWN = 10
 @click.option("--deadline", type=DURATION, help="Time after which the message is no longer handed out.")
 @click.option("--max-attempts", type=int, help="Failed attempts before it becomes a dead letter. Default: the queue's.")
 @click.option("--visibility-timeout", type=DURATION, help="How long a lease of it lasts. Default: the queue's.")
+@click.option("--result-ttl", type=DURATION, help="How long its result and its end are kept. Default: the queue's.")
 @click.option("--order-key", help="With strict order: what the message is kept in order with, within its fairness key.")
 @click.option("--unique-key", help="Name that one message of its tenant can have at a time, until it is done.")
 @click.option("--dedup-id", help="Name of the message; a second message with the same name is not enqueued.")
@@ -57,8 +58,8 @@ def enqueue_command(session: Session, /, queue: str, payload: str | None, **opti
 
     With --jsonl a line is a JSON object with the fields payload (text or any JSON value) or payload_base64, headers,
     fairness_key, weight, cost, priority, throttles, delay, deadline, dedup_id, correlation_id, max_attempts,
-    visibility_timeout, order_key and unique_key. The options of the command are the defaults for fields that a line
-    does not have.
+    visibility_timeout, result_ttl, order_key and unique_key. The options of the command are the defaults for fields
+    that a line does not have.
     """
     is_many = options["is_lines"] or options["is_jsonl"]
     _check(payload, options, is_many=is_many)

@@ -6,7 +6,7 @@ import click
 
 from fairlane.cli.broker_commands import Printed, broker_command
 from fairlane.cli.errors import NOTHING, Quit
-from fairlane.cli.formatting import instant, printable, size
+from fairlane.cli.formatting import instant, now_ms, printable, size
 from fairlane.cli.output import Table, raw_output
 from fairlane.cli.parameters import QUEUE, WAIT_TIME
 from fairlane.cli.session import Broker, Session, pass_session
@@ -17,6 +17,9 @@ from fairlane.model.status import StatusView
 
 MESSAGE = click.argument("message_id", metavar="ID")
 QUEUE_OPTION = click.option("--queue", metavar="QUEUE", help="The queue of the message; a cluster finds it sooner.")
+
+_WATCH_MS = 20_000
+"""How long the server waits for one change, less than a client waits for its answer."""
 
 
 @click.group(name="message")
@@ -35,6 +38,23 @@ def show(broker: Broker, message_id: str, *, queue: str | None, wait_ms: int) ->
     """Show the status of a message: where it waits, who works on it, or how it ended."""
     view = broker.status(message_id, queue=queue, wait_ms=wait_ms)
     return view, of_status(view)
+
+
+@message_command.command(name="watch")
+@MESSAGE
+@QUEUE_OPTION
+@pass_session
+def watch(session: Session, message_id: str, queue: str | None) -> None:
+    """Print each change of a message until its end: who works on it, its progress, failures, and how it ended."""
+    with session.broker() as broker:
+        view, told = broker.status(message_id, queue=queue), ""
+        while True:
+            if view.version != told:
+                session.answer(view, _line_of(view))
+            if view.is_final:
+                return
+            told = view.version
+            view = broker.status(message_id, queue=queue, wait_ms=_WATCH_MS, after=told)
 
 
 @message_command.command(name="result")
@@ -94,6 +114,17 @@ def of_status(view: StatusView) -> list[Table]:
     if view.errors:
         found += of_failures(view.errors)
     return found
+
+
+def _line_of(view: StatusView) -> str:
+    """Return a status in one line: what it is, and whatever is new about it."""
+    facts: list[str] = [view.status]
+    if view.owner is not None:
+        facts += [f"attempt {view.attempts}", view.owner]
+    facts += [fact for fact in (_progress(view), view.words or view.reason) if fact]
+    if view.errors and view.status in ("failed", "dead"):
+        facts.append(view.errors[-1].error)
+    return printable(f"{instant(now_ms())}  {'  '.join(facts)}")
 
 
 def _progress(view: StatusView) -> str | None:

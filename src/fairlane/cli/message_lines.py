@@ -49,6 +49,7 @@ def message_of(payload: bytes, options: Mapping[str, Any]) -> NewMessage:
         correlation_id=options["correlation_id"],
         max_attempts=options["max_attempts"],
         visibility_timeout_ms=options["visibility_timeout"],
+        result_ttl_ms=options["result_ttl"],
         order_key=options["order_key"],
         unique_key=options["unique_key"],
     )
@@ -85,7 +86,7 @@ def _from_json(line: bytes, base: NewMessage) -> NewMessage:
     if not isinstance(fields, dict):
         raise ValueError('Expected a JSON object such as {"payload": "hello"}.')
     payload = _payload(fields)
-    for span in ("delay", "deadline", "visibility_timeout"):
+    for span in ("delay", "deadline", "visibility_timeout", "result_ttl"):
         if span in fields:
             fields[f"{span}_ms"] = milliseconds(str(fields.pop(span)))
     if "headers" in fields and isinstance(fields["headers"], dict):

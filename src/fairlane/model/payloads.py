@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -35,7 +35,21 @@ def from_plain(kind: type, value: object) -> object:
     validate: Callable[..., object] | None = getattr(kind, "model_validate", None)
     if validate is None:
         raise TypeError(f"Values of type {kind} can't be decoded")
-    return validate(value)
+    try:
+        return validate(value)
+    except ValueError as error:
+        faults: Callable[[], list[dict[str, Any]]] | None = getattr(error, "errors", None)
+        if faults is None:
+            raise
+        raise ValueError(_first_of(faults())) from error
+
+
+def _first_of(faults: list[dict[str, Any]]) -> str:
+    """Return the first fault that pydantic has found in one line, with its path in the form of msgspec."""
+    (first, *others) = faults
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    more = f" (and {len(others)} more)" if others else ""
+    return f"{first['msg']}{more} - at `${path}`"
 
 
 _encode: Final = msgspec.json.Encoder(enc_hook=to_plain).encode

@@ -16,6 +16,8 @@ from fairlane.core.checks import message_fault
 from fairlane.errors import InvalidArgument
 from fairlane.model.message import MessageTerms, NewMessage
 from fairlane.model.names import queue_name_fault
+from fairlane.model.payloads import NO_VALUE, NoValue
+from fairlane.verbs.methods.conversions import message_of
 
 _STATEMENT: Final = "SELECT fairlane_outbox.enqueue({}, {}, CAST({} AS JSONB))"
 _PAYLOAD_BYTES_MAX: Final = 1 << 30
@@ -24,47 +26,64 @@ Row = tuple[str, bytes, str]
 """The arguments of ``fairlane_outbox.enqueue``."""
 
 
-def enqueue(connection: object, queue: str, payload: bytes, **terms: Unpack[MessageTerms]) -> int:
+def enqueue(
+    connection: object,
+    queue: str,
+    message: NewMessage | bytes | NoValue = NO_VALUE,
+    *,
+    json: object = NO_VALUE,
+    **terms: Unpack[MessageTerms],
+) -> int:
     """Write a message to the outbox and return its row's number. It reaches the queue if the transaction commits.
 
     Args:
         connection: a connection or cursor of psycopg, or a ``Connection`` or ``Session`` of SQLAlchemy.
         queue: the queue.
-        payload: opaque bytes.
+        message: a payload, or a complete message, such as ``charge.message(order_id=7)`` of a task.
+        json: a value to send as JSON, in place of a payload.
         **terms: the other fields of ``NewMessage``, except ``dedup_id``. Delays and deadlines count from the moment the
             message reaches the queue.
 
     Raises:
         InvalidArgument: the message is not valid, or the connection is of another kind. Nothing was written.
     """
-    written: int = _writer(connection, _WRITERS)(connection, row_of(queue, payload, terms))
+    row = row_of(queue, message_of(message, json, terms))
+    written: int = _writer(connection, _WRITERS)(connection, row)
     return written
 
 
-async def enqueue_async(connection: object, queue: str, payload: bytes, **terms: Unpack[MessageTerms]) -> int:
+async def enqueue_async(
+    connection: object,
+    queue: str,
+    message: NewMessage | bytes | NoValue = NO_VALUE,
+    *,
+    json: object = NO_VALUE,
+    **terms: Unpack[MessageTerms],
+) -> int:
     """Write a message to the outbox; see ``enqueue``.
 
     Args:
         connection: a connection of asyncpg or of a pool of it, an ``AsyncConnection`` or ``AsyncCursor`` of psycopg, or
             an ``AsyncConnection`` or ``AsyncSession`` of SQLAlchemy.
         queue: the queue.
-        payload: opaque bytes.
+        message: as for ``enqueue``.
+        json: as for ``enqueue``.
         **terms: as for ``enqueue``.
 
     Raises:
         InvalidArgument: the message is not valid, or the connection is of another kind. Nothing was written.
     """
-    written: Awaitable[int] = _writer(connection, _ASYNC_WRITERS)(connection, row_of(queue, payload, terms))
+    row = row_of(queue, message_of(message, json, terms))
+    written: Awaitable[int] = _writer(connection, _ASYNC_WRITERS)(connection, row)
     return await written
 
 
-def row_of(queue: str, payload: bytes, terms: MessageTerms) -> Row:
+def row_of(queue: str, message: NewMessage) -> Row:
     """Return the row of a message.
 
     Raises:
         InvalidArgument: the message is not valid.
     """
-    message = NewMessage(payload=payload, **terms)
     fault = queue_name_fault(queue)
     if fault is None and message.dedup_id is not None:
         fault = "A message in an outbox has no dedup id: its row makes it the only one."
@@ -73,7 +92,7 @@ def row_of(queue: str, payload: bytes, terms: MessageTerms) -> Row:
     if (error := message_fault(message, _PAYLOAD_BYTES_MAX)) is not None:
         raise error
     fields = msgspec.to_builtins(msgspec.structs.replace(message, payload=b""))
-    return queue, payload, msgspec.json.encode(fields).decode()
+    return queue, message.payload, msgspec.json.encode(fields).decode()
 
 
 def _writer(connection: object, writers: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:

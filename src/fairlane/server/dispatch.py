@@ -64,6 +64,8 @@ def _explanation(name: str, fault: str) -> str:
         limit = limit_of(shape, field, int(too_long[1]))
         return f"{field} has more than {too_long[1]} items." if limit is None else excess(field, limit)
     question = suggestion(shape, fault, field) if shape is not None else ""
+    if field.endswith(".payload"):
+        question = ' It takes base64; pass a JSON value as "json" instead.'
     if path is None:
         return f"Invalid {name} request: {fault}.{question}"
     return f"Invalid {name} request: {fault[: path.start()]} at {field}.{question}"

@@ -1,7 +1,7 @@
 """Typed tasks: annotated functions that programs send as jobs, and workers run."""
 
 from fairlane.tasks.app import App, TaskTerms
-from fairlane.tasks.calls import Chain, FanOutPlan, SentFanOut, TaskCall
+from fairlane.tasks.calls import Chain, FanOutPlan, SentFanOut, TaskCall, ThreadSentFanOut
 from fairlane.tasks.handle import JobHandle, ThreadJobHandle
 from fairlane.tasks.options import SendOptions
 from fairlane.tasks.task import TypedTask
@@ -16,5 +16,6 @@ __all__ = [
     "TaskCall",
     "TaskTerms",
     "ThreadJobHandle",
+    "ThreadSentFanOut",
     "TypedTask",
 ]

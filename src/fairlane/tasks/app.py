@@ -19,7 +19,7 @@ from fairlane.tasks.arguments import ArgumentsInvalid, Encoding, TaskArguments
 from fairlane.tasks.calls import Chain, Members, Sendable, TaskCall, chain_of
 from fairlane.tasks.dispatch import AnyTask, task_handler
 from fairlane.tasks.homes import AppHomes
-from fairlane.tasks.options import Duration, SendOptions
+from fairlane.tasks.options import Duration, SendOptions, check_names
 from fairlane.tasks.task import KeySource, SendContext, TaskDefinition, TypedTask, UniqueSource
 from fairlane.verbs.methods.conversions import given_fields
 from fairlane.worker.app import Worker
@@ -146,6 +146,7 @@ class App(Worker):
         The function gets the arguments of ``send``, checked against its annotations. If its first parameter is
         annotated as a ``WorkMessage``, it gets the message, too. An exception counts as a failure.
         """
+        check_names(terms, TaskTerms, of="a task")
         if function is not None:
             return self._register(function, terms)
         return lambda decorated: self._register(decorated, terms)

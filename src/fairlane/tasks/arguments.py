@@ -17,13 +17,15 @@ from msgspec import UNSET, UnsetType
 from fairlane.client.message_fields import MessageFields
 from fairlane.errors import InvalidArgument
 from fairlane.model.payloads import from_plain, to_plain
+from fairlane.model.spelling import did_you_mean
 
 Encoding = Literal["json", "msgpack"]
 EncodedArguments: TypeAlias = msgspec.Struct
 """The arguments of one call: a field for each parameter."""
-_PATH: Final = re.compile(r"^(.*) - at `\$\.?(.*)`$", re.DOTALL)
+_PATH: Final = re.compile(r"^(.*) - at `\$(.*)`$", re.DOTALL)
 _NAMED: Final = re.compile(r"^Object (missing required|contains unknown) field `(.*)`$")
 _CODECS: Final[dict[Encoding, Any]] = {"json": msgspec.json, "msgpack": msgspec.msgpack}
+_UNENCODABLE: Final = (TypeError, ValueError, OverflowError, RecursionError)
 _REFUSED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
 
 
@@ -63,30 +65,35 @@ class TaskArguments:
         except TypeError as error:
             raise InvalidArgument(f"Task {name!r} has a parameter of a type that cannot be sent: {error}.") from error
         self._has_defaults = any(each.default is not each.empty for each in parameters.values())
-        self._keywords = frozenset(name for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY)
+        self._positional = [name for name, each in parameters.items() if each.kind is not each.KEYWORD_ONLY]
+        self._has_keywords = len(self._positional) < len(parameters)
 
     def encode(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[bytes, EncodedArguments]:
         """Return the payload of a call, and its arguments.
 
         The payload is decoded as the worker will do, so what is sent can be called there. Raises ArgumentsInvalid.
         """
-        if len(args) > len(self.parameters):
-            raise ArgumentsInvalid(f"Task {self._name!r} takes {len(self.parameters)} arguments, got {len(args)}.")
-        given = dict(zip(self.parameters, args, strict=False))
+        if len(args) > len(self._positional):
+            takes = f"{len(self._positional)} {'positional ' if self._has_keywords else ''}arguments"
+            raise ArgumentsInvalid(f"Task {self._name!r} takes {takes}, got {len(args)}.")
+        given = dict(zip(self._positional, args, strict=False))
         if twice := given.keys() & kwargs.keys():
             raise ArgumentsInvalid(f"Task {self._name!r} got argument {min(twice)} twice.")
         try:
             arguments = self._type(**given, **kwargs)
+        except TypeError as error:
+            raise self._invalid(f"{error}{self._suggested(kwargs)}") from error
+        try:
             payload: bytes = self._encode(arguments)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ArgumentsInvalid(f"Invalid arguments of task {self._name!r}: {error}.") from error
+        except _UNENCODABLE as error:
+            raise self._invalid(f"{self._first_unencodable(arguments)}{error}") from error
         self._checked(payload)
         return payload, arguments
 
     def decode(self, payload: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and keyword arguments from a payload. Raises ArgumentsInvalid."""
         arguments = self._checked(payload)
-        if not self._has_defaults and not self._keywords:
+        if not self._has_defaults and not self._has_keywords:
             return [getattr(arguments, name) for name in self.parameters], {}
         values = self.values(arguments)
         return [], values
@@ -123,8 +130,25 @@ class TaskArguments:
         try:
             arguments: msgspec.Struct = self._decode(payload)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise ArgumentsInvalid(f"Invalid arguments of task {self._name!r}: {_explained(str(error))}.") from error
+            raise self._invalid(_explained(str(error))) from error
         return arguments
+
+    def _invalid(self, fault: str) -> ArgumentsInvalid:
+        return ArgumentsInvalid(f"Invalid arguments of task {self._name!r}: {fault}{'' if fault[-1] in '.?' else '.'}")
+
+    def _suggested(self, kwargs: Mapping[str, object]) -> str:
+        """Return a question about the first argument that is no parameter, or nothing."""
+        unknown = next((name for name in kwargs if name not in self.parameters), None)
+        return "" if unknown is None else f".{did_you_mean(unknown, self.parameters)}"
+
+    def _first_unencodable(self, arguments: EncodedArguments) -> str:
+        """Return the name of the first argument that has no encoding, as the beginning of an error."""
+        for name, value in self.values(arguments).items():
+            try:
+                self._encode(value)
+            except _UNENCODABLE:
+                return f"{name}: "
+        return ""
 
 
 def _is_message(hint: object) -> bool:
@@ -134,6 +158,8 @@ def _is_message(hint: object) -> bool:
 def _type_of(name: str, parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]) -> type[msgspec.Struct]:
     fields: list[Any] = []
     for parameter in parameters.values():
+        if parameter.name in ("self", "cls") and parameter.name not in hints:
+            raise InvalidArgument(f"Task {name!r} is a method; a task is a function, which workers call by itself.")
         if parameter.kind in _REFUSED:
             cause = f"Task {name!r} has the parameter {parameter}"
             raise InvalidArgument(f"{cause}; the parameters of a task have names, so that they can be sent.")
@@ -149,6 +175,7 @@ def _explained(fault: str) -> str:
     """Return what is wrong with arguments, with the name of the argument first."""
     if (named := _NAMED.match(fault)) is not None:
         return f"{named[2]}: {'missing' if named[1].startswith('missing') else 'there is no such parameter'}"
-    if (placed := _PATH.match(fault)) is not None:
-        return f"{placed[2]}: {placed[1]}"
-    return fault
+    path = ""
+    while (placed := _PATH.match(fault)) is not None:  # a model of pydantic adds the path inside itself
+        fault, path = placed[1], f"{path}{placed[2]}"
+    return f"{path.removeprefix('.')}: {fault}" if path else fault

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 from uuid import uuid4
 
@@ -44,9 +45,14 @@ class TaskCall(Generic[R]):
     message: NewMessage
 
     @property
-    def tasks(self) -> tuple[TypedTask[..., Any], ...]:
-        """The tasks whose queues it needs."""
-        return (self.task,)
+    def calls(self) -> tuple[TaskCall[Any], ...]:
+        """The jobs that it consists of, for what takes chains as well."""
+        return (self,)
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether sending it may send nothing, because its name is known."""
+        return self.message.unique_key is not None or self.message.dedup_id is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +65,6 @@ class Chain(Generic[R]):
     def task(self) -> TypedTask[..., Any]:
         """The task of the first job."""
         return self.calls[0].task
-
-    @property
-    def tasks(self) -> tuple[TypedTask[..., Any], ...]:
-        """The tasks whose queues it needs."""
-        return tuple(call.task for call in self.calls)
 
     @property
     def message(self) -> NewMessage:
@@ -88,9 +89,13 @@ Sendable: TypeAlias = TaskCall[R] | Chain[R]
 
 
 def chain_of(calls: Sequence[TaskCall[Any]]) -> Chain[Any]:
-    """Return a chain of calls. Raises InvalidArgument if there is none."""
+    """Return a chain of calls. Raises InvalidArgument if there is none, or if the chain might end in its middle."""
     if not calls:
         raise InvalidArgument("A chain needs at least one call, such as task.call(7).")
+    for call in calls[1:-1]:
+        if call.may_repeat:
+            cause = f"A job of task {call.task.name!r} in the middle of a chain is unique or has a dedup_id"
+            raise InvalidArgument(f"{cause}; if its name were known, the jobs after it would not be sent.")
     return Chain(tuple(calls))
 
 
@@ -128,6 +133,15 @@ class SentFanOut(Generic[R]):
     is_repeat: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ThreadSentFanOut(Generic[R]):
+    """The jobs of a fan-out that was sent from a thread; see ``SentFanOut``."""
+
+    then: ThreadJobHandle[R]
+    members: tuple[ThreadJobHandle[Any], ...]
+    is_repeat: bool = False
+
+
 class Members:
     """Jobs that are to be sent together; ``then`` says what comes after them. See ``App.fan_out``."""
 
@@ -139,6 +153,9 @@ class Members:
         """Return the fan-out that ends with a call, or a chain, when all members have ended.
 
         If a member is not done, the call becomes a dead letter, or runs all the same with ``on_failure="run"``.
+
+        Raises:
+            InvalidArgument: a job has a ``dedup_id`` or is unique.
         """
         return FanOutPlan(self._context, self._calls, call, on_failure)
 
@@ -157,6 +174,10 @@ class FanOutPlan(Generic[R]):
             by_queue.setdefault(call.task.queue, []).append(call)
         self._by_queue = by_queue
         self._calls = calls
+        for job in (*(job for call in calls for job in call.calls), then.calls[0]):
+            if job.may_repeat:
+                cause = f"A job of task {job.task.name!r} in a fan-out is unique or has a dedup_id"
+                raise InvalidArgument(f"{cause}; if its name were known, nothing would wait for its end.")
 
     async def send(self, name: str | None = None) -> SentFanOut[R]:
         """Send all jobs in one commit, or none. They are durable when this returns.
@@ -164,19 +185,20 @@ class FanOutPlan(Generic[R]):
         ``name`` makes a second call the same: while it is known, nothing more is sent. By default it is random.
 
         Raises:
-            InvalidArgument: a job has a ``dedup_id`` or is unique.
             CallTimedOut: no server answered in time.
             QueueFull, KeyFull, GlobalFull: a limit was reached.
         """
-        name = name or uuid4().hex
-        return self._sent(await self._context.homes.call(lambda client: self._fan_out(client, name)))
+        sent = await self._context.homes.call(partial(self._fan_out, name=name or uuid4().hex))
+        members = tuple(task.job(each) for task, each in self._members(sent))
+        return SentFanOut(self._then.task.job(sent.id), members, sent.is_repeat)
 
-    def send_sync(self, name: str | None = None) -> FannedOutIds:
-        """Send all jobs from a thread, and return their ids; those of the members come by queue. See ``send``."""
-        given = name or uuid4().hex
-        return self._context.homes.call_sync(lambda client: self._fan_out(client, given))
+    def send_sync(self, name: str | None = None) -> ThreadSentFanOut[R]:
+        """Send all jobs from a thread; see ``send``."""
+        sent = self._context.homes.call_sync(partial(self._fan_out, name=name or uuid4().hex))
+        members = tuple(task.thread_job(each) for task, each in self._members(sent))
+        return ThreadSentFanOut(self._then.task.thread_job(sent.id), members, sent.is_repeat)
 
-    async def _fan_out(self, client: AsyncClient, name: str) -> FannedOutIds:
+    async def _fan_out(self, client: AsyncClient, *, name: str) -> FannedOutIds:
         limited, then = client.with_timeout(self._context.timeout_s), self._then
         messages = {queue: [call.message for call in calls] for queue, calls in self._by_queue.items()}
         for is_last in (False, True):
@@ -188,14 +210,16 @@ class FanOutPlan(Generic[R]):
                 if is_last:
                     raise
                 try:
-                    for task in {task.queue: task for call in (*self._calls, then) for task in call.tasks}.values():
+                    for task in {
+                        job.task.queue: job.task for call in (*self._calls, then) for job in call.calls
+                    }.values():
                         await limited.ensure_queue(task.queue, task.definition.declared)
                 except Forbidden:
                     raise missing from None
         raise AssertionError  # the loop returns or raises
 
-    def _sent(self, ids: FannedOutIds) -> SentFanOut[R]:
-        every = iter(ids.ids)
+    def _members(self, sent: FannedOutIds) -> list[tuple[TypedTask[..., Any], str]]:
+        """Return the task and the id of each member, in the order of the calls; the broker has them by queue."""
+        every = iter(sent.ids)
         by_queue = {queue: iter([next(every) for _ in calls]) for queue, calls in self._by_queue.items()}
-        members = tuple(call.task.job(next(by_queue[call.task.queue])) for call in self._calls)
-        return SentFanOut(self._then.task.job(ids.id), members, ids.is_repeat)
+        return [(call.task, next(by_queue[call.task.queue])) for call in self._calls]

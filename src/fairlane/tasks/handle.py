@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from fairlane.client.aio import AsyncClient
@@ -11,6 +12,7 @@ from fairlane.tasks.homes import AppHomes
 
 R_co = TypeVar("R_co", covariant=True)
 WAIT_S = 10.0
+"""How long ``result`` waits by default, and how long the server waits for one change for ``watch``."""
 _ANSWER_S = 5.0
 """How long the server may take to answer, beyond the time that a call waits there."""
 
@@ -43,6 +45,11 @@ class _JobFields:
     async def _status(self, client: AsyncClient) -> StatusView:
         return await client.with_timeout(_ANSWER_S).status(self.id, queue=self.queue)
 
+    async def _changed(self, client: AsyncClient, after: str) -> StatusView:
+        """Return the status as soon as it is another one than ``after``, or after a while."""
+        limited = client.with_timeout(WAIT_S + _ANSWER_S)
+        return await limited.status(self.id, queue=self.queue, wait_ms=round(WAIT_S * 1000), after=after)
+
     async def _cancel(self, client: AsyncClient, reason: str) -> None:
         await client.with_timeout(_ANSWER_S).cancel(self.queue, self.id, reason=reason)
 
@@ -72,6 +79,22 @@ class JobHandle(_JobFields, Generic[R_co]):
         """
         return await self._homes.call(self._status)
 
+    async def watch(self) -> AsyncIterator[StatusView]:
+        """Yield the status now and whenever it changes, progress included, until the job has ended. It does not poll.
+
+        Raises:
+            MessageNotFound: the job ended longer ago than its end is kept.
+            CallTimedOut: no server answered in time.
+        """
+        view, told = await self.status(), ""
+        while True:
+            if view.version != told:
+                yield view
+            if view.is_final:
+                return
+            told = view.version
+            view = await self._homes.call(partial(self._changed, after=told))
+
     async def result(self, timeout: float = WAIT_S) -> R_co:  # noqa: ASYNC109 - the server waits, not the caller
         """Return what the task returned, waiting up to ``timeout`` seconds for the end of the job, without polling.
 
@@ -100,6 +123,17 @@ class ThreadJobHandle(_JobFields, Generic[R_co]):
     def status(self) -> StatusView:
         """Return where the job is in its life; see ``JobHandle``."""
         return self._homes.call_sync(self._status)
+
+    def watch(self) -> Iterator[StatusView]:
+        """Yield the status now and whenever it changes, until the job has ended; see ``JobHandle``."""
+        view, told = self.status(), ""
+        while True:
+            if view.version != told:
+                yield view
+            if view.is_final:
+                return
+            told = view.version
+            view = self._homes.call_sync(partial(self._changed, after=told))
 
     def result(self, timeout: float = WAIT_S) -> R_co:
         """Return what the task returned, waiting for the end of the job; see ``JobHandle``."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias, TypedDict
 
 from fairlane.errors import InvalidArgument
 from fairlane.model.durations import milliseconds
-from fairlane.model.message import Key, MessageTerms, PriorityName
+from fairlane.model.message import PRIORITY_NAMES, Key, MessageTerms, PriorityName
+from fairlane.model.spelling import did_you_mean
 
 Duration: TypeAlias = str | timedelta
 """A time span: a text such as ``"5m"`` or ``"1h30m"``, or a ``timedelta``."""
@@ -81,15 +82,15 @@ class SendOptions:
             raise InvalidArgument("Pass either delay or at, not both.")
         if self.at is not None and self.at.tzinfo is None:
             raise InvalidArgument(f"at={self.at.isoformat()} has no time zone; use an aware datetime, such as in UTC.")
+        if self.priority not in (None, *PRIORITY_NAMES):
+            raise InvalidArgument(f"priority is one of {', '.join(PRIORITY_NAMES)}, not {self.priority!r}.")
         for name in ("delay", "deadline", "result_ttl", "wait"):
             span_ms(name, getattr(self, name))
 
     def changed(self, terms: SendTerms) -> SendOptions:
         """Return these options with some of them replaced."""
-        try:
-            return replace(self, **terms)
-        except TypeError as error:
-            raise InvalidArgument(f"Invalid option: {error}.") from error
+        check_names(terms, SendTerms, of="a job")
+        return replace(self, **terms)
 
     def terms(self, now_ms: int) -> MessageTerms:
         """Return the terms of the message, for a call at an instant."""
@@ -108,6 +109,14 @@ class SendOptions:
             "max_attempts": self.max_attempts,
             "result_ttl_ms": span_ms("result_ttl", self.result_ttl),
         }
+
+
+def check_names(given: Iterable[str], known: type, *, of: str) -> None:
+    """Raise InvalidArgument if a name is not among those of a ``TypedDict``."""
+    names = known.__annotations__
+    for name in given:
+        if name not in names:
+            raise InvalidArgument(f"{name!r} is no option of {of}.{did_you_mean(name, names)}")
 
 
 def span_ms(name: str, span: object) -> int | None:

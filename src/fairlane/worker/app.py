@@ -216,7 +216,9 @@ class Worker(Callbacks):
             Unauthenticated, Forbidden: the server refuses the API key.
         """
         if not self.handlers:
-            raise InvalidArgument("The worker has no handler; register one with @app.handler(QUEUE).")
+            raise InvalidArgument(
+                "The worker has nothing to do; register a task with @app.task, or a handler with @app.handler(QUEUE)."
+            )
         self._stopping = self._stopping or asyncio.Event()
         given = client or (self._server if isinstance(self._server, AsyncClient) else None)
         mine = given or self._own_client()

@@ -250,7 +250,8 @@ class Consumer:
         fields = {"queue": queue, "code": error.code}
         # A server or queue that stays away is tried every two seconds, which need not all be in the log.
         if str(error) != self._told or self._loop.time() >= self._remind_s:
-            _log.warning("Cannot consume queue %s: %s Retrying.", queue, error, extra=fields)
+            told = error.cause if isinstance(error, Disconnected) else str(error)  # its remedy is for other calls
+            _log.warning("Cannot consume queue %s: %s Retrying.", queue, told, extra=fields)
             self._told, self._remind_s = str(error), self._loop.time() + _REMIND_S
         await self._on_error(error, None)
         await asyncio.sleep(wait_s)

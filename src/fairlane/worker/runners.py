@@ -19,6 +19,7 @@ from fairlane.worker.message import RUNNING, SETTLING, WAITING, ThreadMessage, W
 from fairlane.worker.policy import AsyncHandle, HandlerPolicy
 from fairlane.worker.results import EXPIRED, Counters, Defer, HandlerResult, result_of
 from fairlane.worker.settlement import Settler
+from fairlane.worker.tracebacks import from_handler
 
 _MESSAGES_PER_STEP = 64
 """After this many messages a runner yields to the event loop, in case no handler awaits anything."""
@@ -211,7 +212,8 @@ class Runners:
             "attempt": message.attempt,
             "verdict": type(result).__name__,
         }
-        _log.warning("Handler failed: %s: %s", type(error).__name__, error, extra=fields, exc_info=error)
+        told = (type(error), error, from_handler(error))
+        _log.warning("Handler failed: %s: %s", type(error).__name__, error, extra=fields, exc_info=told)
         message.traceback = self._traceback_of(error)
         await self._on_error(error, message)
         return result
@@ -219,7 +221,7 @@ class Runners:
     def _traceback_of(self, error: BaseException) -> str:
         """Return the end of a traceback, made once for a batch, all of whose messages fail with one exception."""
         if self._latest is None or self._latest[0] is not error:
-            told = "".join(traceback.format_exception(error))[-TRACEBACK_LENGTH_MAX:]
+            told = "".join(traceback.format_exception(type(error), error, from_handler(error)))[-TRACEBACK_LENGTH_MAX:]
             self._latest = error, told.encode(errors="replace").decode()  # texts may have halves of characters
             self._loop.call_soon(self._forget_latest)  # it would keep the frames of the handler alive
         return self._latest[1]

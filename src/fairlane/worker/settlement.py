@@ -173,6 +173,8 @@ class Settler:
             again: list[WorkMessage] = []
             for message, answer in zip(messages, answers, strict=True):
                 if not isinstance(answer, FairlaneError):
+                    if answer == "dead" and counter == "retried":
+                        self._tell_dead(message)
                     self._done(message, _ENDED.get(answer, counter))
                 elif is_repeated and isinstance(answer, MessageNotFound):  # the first request succeeded
                     self._done(message, counter)
@@ -205,6 +207,11 @@ class Settler:
         self._given.pop(message.token, None)
         self._forget(message)
         setattr(self._counters, counter, getattr(self._counters, counter) + 1)
+
+    def _tell_dead(self, message: WorkMessage) -> None:
+        """Log that a message was not retried, which the log of its failure could not know."""
+        fields = {"queue": self._queue, "message_id": message.id, "correlation_id": message.correlation_id}
+        _log.warning("A message is a dead letter after its last attempt.", extra=fields | {"attempt": message.attempt})
 
     def _refused(self, message: WorkMessage, error: FairlaneError) -> None:
         if isinstance(error, MessageCancelled):

@@ -185,7 +185,7 @@ def test_closing_answers_everybody_in_threads() -> None:
     enqueue = Background(lambda: broker.enqueue_many("full", [NewMessage()], wait_ms=3_600_000))
     streamed = Background(stream)
     assert inside.wait(PATIENCE_S)
-    while broker.queue("q").waiters < 2:
+    while not (broker.queue("q").waiters and broker.queue("q").consumers):
         pass
     broker.close()
     assert lease.get() == []
@@ -209,7 +209,7 @@ def test_closing_answers_everybody_in_a_loop() -> None:
         lease = asyncio.create_task(broker.lease("q", wait_ms=3_600_000))
         enqueue = asyncio.create_task(broker.enqueue_many("full", [NewMessage()], wait_ms=3_600_000))
         streamed = asyncio.create_task(stream())
-        while (await broker.queue("q")).waiters < 2:
+        while not ((await broker.queue("q")).waiters and (await broker.queue("q")).consumers):
             pass
         await broker.close()
         assert await lease == []

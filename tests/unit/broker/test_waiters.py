@@ -45,6 +45,17 @@ def test_a_waiter_gets_up_to_its_count_and_no_more() -> None:
     assert len(broker.lease("q", 4)) == 4
 
 
+def test_streams_and_polls_are_counted_apart() -> None:
+    """A stream that waits for messages is a consumer and no poll, and a poll is no consumer."""
+    broker = broker_with()
+    broker.attach("q", credit=2)
+    view = broker.queue("q")
+    assert (view.consumers, view.waiters) == (1, 0)
+    start_lease(broker)
+    view = broker.queue("q")
+    assert (view.consumers, view.waiters) == (1, 1)
+
+
 def test_a_waiter_leaves_with_nothing_when_its_time_is_over() -> None:
     """To the millisecond; without a wait at once."""
     broker = broker_with()

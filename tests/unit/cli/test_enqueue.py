@@ -34,6 +34,20 @@ def test_a_payload_is_enqueued_with_all_its_terms(shell: Shell) -> None:
     assert shell.ok("-o", "json", "enqueue", "jobs", "again", *terms).json == {"id": message_id, "queue": "jobs"}
 
 
+def test_the_time_that_a_result_is_kept_is_an_option(shell: Shell) -> None:
+    """The option sets it for a message, and a line of JSON for its own."""
+    shell.ok("enqueue", "jobs", "hello", "--result-ttl", "1h")
+    shell.ok("enqueue", "jobs", "--jsonl", "--result-ttl", "1h", feed='{"payload": "hello", "result_ttl": "2h"}')
+    kept_ms = []
+    for delivery in shell.broker.lease("jobs", 2):
+        shell.broker.ack(delivery, result=b"done")
+        view = shell.broker.status(delivery.id)
+        assert view.kept_until_ms is not None
+        assert view.finished_ms is not None
+        kept_ms.append(view.kept_until_ms - view.finished_ms)
+    assert kept_ms == [3_600_000, 7_200_000]
+
+
 def test_a_payload_comes_from_standard_input(shell: Shell) -> None:
     """Without a payload, or with a dash, standard input is the payload."""
     shell.ok("enqueue", "jobs", feed=b"one\ntwo\n\xff")

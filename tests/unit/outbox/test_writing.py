@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from fairlane.errors import InvalidArgument
 from fairlane.outbox import enqueue, enqueue_async
+from fairlane.tasks import App
 
 
 def rows(url: str) -> list[tuple[object, ...]]:
@@ -104,6 +105,25 @@ def test_messages_are_written_in_the_callers_async_transaction(
 
     asyncio.run(both())
     assert rows(shop) == WRITTEN
+
+
+def test_jobs_of_tasks_and_values_are_messages_as_well(shop: str) -> None:
+    """The message of a typed task is written with all its terms, and a value as JSON."""
+    app = App()
+
+    @app.task(queue="mail", key="tenant", unique="number")
+    def charge(number: int, tenant: str) -> None: ...
+
+    with psycopg.connect(shop) as connection:
+        enqueue(connection, charge.queue, charge.options(delay="5m").message(7, tenant="acme"))
+        enqueue(connection, "mail", json={"a": [1]}, priority="low")
+        with pytest.raises(InvalidArgument, match="exactly one"):
+            enqueue(connection, "mail", b"", json=None)
+    terms = {"headers": {"fairlane-task": "charge"}, "fairness_key": "acme", "delay_ms": 300_000}
+    assert rows(shop) == [
+        ("mail", b'{"number":7,"tenant":"acme"}', {**terms, "unique_key": "charge:7"}),
+        ("mail", b'{"a":[1]}', {"priority": "low"}),
+    ]
 
 
 def test_sql_alone_is_enough(shop: str) -> None:

@@ -192,7 +192,7 @@ MALFORMED: list[tuple[str, str, dict[str, str], bytes, int, str, str]] = [
         "invalid_argument",
         "[1].cost",
     ),
-    ("POST", ENQUEUE, JSON, b'{"queue":"orders","messages":[{"payload":"?"}]}', 400, "invalid_argument", "payload"),
+    ("POST", ENQUEUE, JSON, b'{"queue":"orders","messages":[{"payload":"?"}]}', 400, "invalid_argument", 'as "json"'),
     ("POST", ENQUEUE, JSON, b'{"queue":"none","messages":[{}]}', 404, "queue_not_found", "none"),
     ("POST", ENQUEUE, JSON, b'{"queue":"orders","messages":[{}],"wait_ms":-1}', 400, "invalid_argument", "wait_ms"),
     ("POST", ENQUEUE, {"content-type": "text/plain"}, b"{}", 400, "invalid_argument", "Content-Type"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -66,19 +67,23 @@ def test_arguments_may_be_msgpack() -> None:
         ((), {"order_id": "7", "who": None}, "order_id: Expected `int`, got `str`"),
         ((), {"who": None}, "order_id"),
         ((7, None), {"tenant": "acme"}, "tenant"),
+        ((), {"ordre_id": 7, "who": None}, "'ordre_id'. Did you mean 'order_id'[?]$"),
         ((7,), {"order_id": 8, "who": None}, "order_id twice"),
-        ((1, None, 3), {}, "takes 2 arguments, got 3"),
-        ((7, {"email": "a@b.c", "age": "old"}), {}, "who: "),
-        ((7, object()), {}, "object"),
+        ((1, None, [], 3), {}, "takes 3 positional arguments, got 4"),
+        ((7, {"email": "a@b.c", "age": "old"}), {}, r"job': who\.age: Input should be a valid integer, .* \S+$"),
+        ((7, {}), {}, r"job': who\.email: Field required \(and 1 more\)\.$"),
+        ((7, None, [{"email": "a@b.c", "age": 1}, {"email": 1, "age": 1}]), {}, r"job': others\[1\]\.email: Input"),
+        ((7, object()), {}, "job': who: Objects of type object can't be encoded"),
     ],
 )
 def test_the_sender_learns_which_argument_is_wrong(args: Any, kwargs: Any, told: str) -> None:
     """A wrong call is refused before it is sent, and the error names the argument."""
 
-    def job(order_id: int, who: Customer | None) -> None: ...
+    def job(order_id: int, who: Customer | None, others: Sequence[Customer] = (), *, note: str = "") -> None: ...
 
-    with pytest.raises(InvalidArgument, match=told):
+    with pytest.raises(InvalidArgument) as refused:
         of(job).encode(args, kwargs)
+    assert re.search(told, refused.value.cause)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +122,16 @@ def test_parameters_without_a_name_are_refused() -> None:
 
     with pytest.raises(InvalidArgument, match="parameters of a task have names"):
         of(job)
+
+
+def test_a_method_is_refused() -> None:
+    """A method can't be a task, because a worker has no object to call it on."""
+
+    class Mailer:
+        def send(self, to: str) -> None: ...
+
+    with pytest.raises(InvalidArgument, match="'job' is a method"):
+        of(Mailer.send)
 
 
 def test_a_type_that_cannot_be_sent_is_refused_at_once() -> None:

@@ -100,6 +100,24 @@ def test_a_name_makes_a_fan_out_safe_to_repeat() -> None:
     with studio.app.testing() as jobs:
         plan = studio.app.fan_out([studio.resize.call("a")]).then(studio.publish.call(7))
         first = plan.send_sync("album-7")
-        assert plan.send_sync("album-7").id == first.id
+        again = plan.send_sync("album-7")
+        assert (again.then.id, again.is_repeat, first.is_repeat) == (first.then.id, True, False)
         jobs.run()
         assert studio.ran == ["resize a", "publish 7"]
+        assert first.then.result() == 7  # handles for threads
+        assert [member.result() for member in first.members] == ["A"]
+
+
+def test_jobs_that_may_be_known_already_are_refused_where_others_wait_for_them() -> None:
+    """In a fan-out, and in the middle of a chain; the first and the last job of a chain may be unique."""
+    studio = Studio()
+    app, unique = studio.app, studio.resize.options(unique="a").call("a")
+    plain, named = studio.resize.call("b"), studio.resize.options(dedup_id="b").call("b")
+    app.chain(unique, plain, named)
+    with pytest.raises(InvalidArgument, match="'resize' in the middle of a chain is unique"):
+        app.chain(plain, unique, plain)
+    for members in ([plain, unique], [app.chain(plain, named)]):
+        with pytest.raises(InvalidArgument, match="'resize' in a fan-out is unique"):
+            app.fan_out(members).then(studio.publish.call(7))
+    with pytest.raises(InvalidArgument, match="in a fan-out is unique"):
+        app.fan_out([plain]).then(unique)

@@ -16,6 +16,7 @@ from fairlane.errors import QueueNotFound
 from fairlane.tasks import App
 from fairlane.testing import make_message, verdict
 from fairlane.worker import Acknowledge, DeadLetter, Retry, WorkMessage
+from fairlane.worker.policy import Answer, AsyncHandle
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -225,3 +226,30 @@ def test_a_handler_can_be_called_with_a_message() -> None:
     message = make_message(b"x", queue="orders", fairness_key="acme")
     assert asyncio.run(order(message)) == DeadLetter("first")
     assert (message.state, message.fairness_key) == (b"seen", "acme")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_tracebacks_begin_in_the_code_of_the_user(is_async: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """What the worker calls around middleware and tasks is in no dead letter and in no log, in threads and without."""
+    app = App()
+
+    @app.middleware
+    async def watch(message: WorkMessage, handle: AsyncHandle) -> Answer:
+        return await handle(message)
+
+    def fail(to: str) -> None:
+        raise ValueError(f"no such address {to}")
+
+    async def fail_later(to: str) -> None:
+        fail(to)
+
+    send = app.task(queue="mail", name="send", policy={"max_attempts": 1})(fail_later if is_async else fail)
+    with app.testing() as harness:
+        send.send_sync("nobody")
+        harness.run()
+        detail = harness.dead_letters("mail")[0].errors[-1].detail
+    assert detail is not None
+    places = [line.strip().rpartition(" in ")[2] for line in detail.traceback.splitlines() if line.startswith("  File")]
+    assert places == ["watch", *(["fail_later"] if is_async else []), "fail"]
+    assert all(place in caplog.text for place in places)
+    assert "in _outcome" not in caplog.text

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from fairlane.client import QueuePolicy
 from fairlane.errors import MessageCancelled, MessageDead, WaitTimedOut
 from fairlane.tasks import App
 from fairlane.worker import DeadLetter, WorkMessage
@@ -80,6 +81,58 @@ def test_a_result_is_awaited_while_the_job_runs() -> None:
             assert await waiting == 8
 
     on_app(test)
+
+
+def test_a_job_is_watched_from_its_queue_to_its_end() -> None:
+    """Each change comes once, without polling: leased, every report of progress, and the end."""
+
+    async def test(bench: AppBench) -> None:
+        steps = asyncio.Queue[float]()
+
+        @bench.app.task(queue="shop")
+        async def job(message: WorkMessage) -> None:
+            while (fraction := await steps.get()) < 1:
+                message.report_progress(fraction)
+
+        handle = await job.send()
+        seen = []
+        watching = handle.watch()
+        seen.append(await anext(watching))
+        async with bench.working():
+            seen.append(await anext(watching))
+            for fraction in (0.25, 0.5):
+                steps.put_nowait(fraction)
+                seen.append(await anext(watching))
+            steps.put_nowait(1)
+            seen += [view async for view in watching]
+        assert [(view.status, view.progress and view.progress.fraction) for view in seen] == [
+            ("waiting", None),
+            ("running", None),
+            ("running", 0.25),
+            ("running", 0.5),
+            ("done", None),
+        ]
+        assert bench.tap.count("status") <= len(seen) + 2  # the server ends a wait after ten seconds
+
+    on_app(test)
+
+
+def test_a_thread_watches_a_job() -> None:
+    """A retry, a dead letter: a thread sees the same changes, over virtual time."""
+    app = App()
+
+    @app.task(queue="shop", policy=QueuePolicy(max_attempts=2, backoff_ms=60_000))
+    def job() -> None:
+        raise ValueError("no")
+
+    with app.testing() as harness:
+        watching = job.send_sync().watch()
+        assert next(watching).status == "waiting"
+        harness.advance("1s")
+        assert (failed := next(watching)).status == "failed"
+        assert failed.errors[-1].error == "ValueError: no"
+        harness.run()
+        assert [view.status for view in watching] == ["dead"]
 
 
 def test_a_running_job_is_cancelled() -> None:

@@ -128,8 +128,8 @@ def test_a_dead_letter_goes_to_the_dead_letters_at_once() -> None:
     on_bench(test)
 
 
-def test_the_last_failure_counts_as_a_dead_letter() -> None:
-    """The queue allows two attempts: the first failure is a retry, and the second one a dead letter."""
+def test_the_last_failure_counts_as_a_dead_letter(caplog: pytest.LogCaptureFixture) -> None:
+    """The queue allows two attempts: the first failure is a retry, and the second a dead letter, as the log says."""
 
     async def test(bench: WorkerBench) -> None:
         @bench.app.handler("jobs")
@@ -142,6 +142,8 @@ def test_the_last_failure_counts_as_a_dead_letter() -> None:
         assert bench.app.counters == Counters(failed=2, retried=1, dead=1)
 
     on_bench(test, max_attempts=2)
+    told = [record for record in caplog.records if "is a dead letter" in record.message]
+    assert [record.__dict__["attempt"] for record in told] == [2]
 
 
 def test_operators_see_which_handler_holds_a_message() -> None:
@@ -261,7 +263,7 @@ def test_a_worker_without_a_handler_is_refused() -> None:
     """A worker without a handler does not run."""
 
     async def test(bench: WorkerBench) -> None:
-        with pytest.raises(InvalidArgument, match="no handler"):
+        with pytest.raises(InvalidArgument, match="nothing to do; register a task"):
             await bench.app.run()
 
     on_bench(test)

@@ -86,7 +86,7 @@ def queue_view(engine: Looked, name: str) -> QueueView:
         dead=0 if dlq is None else len(dlq.messages) if is_dlq(dlq.name) else dlq.dead_letters,
         oldest_ms=oldest.enqueued_ms if oldest is not None else None,
         active_keys=None,
-        waiters=waiting.waiting(name),
+        waiters=waiting.waiting(name, only_polls=True),
         consumers=len(waiting.attached.get(name, ())),
         claimed=queue.claimed,
         staged=len(queue.staged),

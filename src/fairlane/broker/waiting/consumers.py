@@ -178,9 +178,9 @@ class WaitingConsumers:
         """Return all attached consumers."""
         return [consumer for consumers in self.attached.values() for consumer in consumers]
 
-    def waiting(self, queue: str) -> int:
-        """Return how many wait at a queue, without those that gave up."""
-        line = self.lines.get(queue, ())
+    def waiting(self, queue: str, *, only_polls: bool = False) -> int:
+        """Return how many wait at a queue, without those that gave up; or only the polls, without streams."""
+        line = [taker for taker in self.lines.get(queue, ()) if isinstance(taker, Waiter) or not only_polls]
         return sum(1 for taker in line if not (isinstance(taker, Waiter) and (taker.is_over or taker.reply.done())))
 
     def _end(self, waiter: Waiter) -> None:
