@@ -67,13 +67,13 @@ class Parking:
                 if not rate.bucket.charges_cost and not rate.bucket.has_token(now_ms):
                     self._shut(rate, now_ms)
                     return None
-        lane = self._first_with_tokens(leaf, now_ms)
-        return None if lane is None or (self._keys.has_charges and self._save_tokens(lane, now_ms)) else lane
+        lane = leaf if leaf.extra is None else self._first_with_tokens(leaf, now_ms)  # its one lane has no buckets
+        if lane is None or lane.head is None or (self._keys.has_charges and self._save_tokens(lane, now_ms)):
+            return None
+        return lane
 
     def _first_with_tokens(self, leaf: KeyNode, now_ms: int) -> Lane | None:
-        """Return the first lane whose throttles have tokens, parking those before it."""
-        if leaf.extra is None:
-            return leaf if leaf.head is not None else None  # its one lane has no buckets
+        """Return the first of several lanes whose throttles have tokens, parking those before it."""
         while (lane := leaf.first_lane()) is not None:
             cost = 1 if lane.head is None else lane.head.cost
             for portion in lane.portions:
