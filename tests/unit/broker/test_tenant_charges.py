@@ -33,6 +33,7 @@ def test_the_rate_of_every_tenant_can_charge_by_cost() -> None:
     assert found.words == "Key 'acme' has too few tokens of its rate for 500 ms."
     (key, _) = broker.inspect("q").keys
     assert (key.throttle, key.throttled_until_ms) == ("rate:q:acme", broker.clock.now_ms() + 500)
+    assert (key.rate, key.burst, key.charges_cost) == (10, 10, True)
     broker.clock.advance(499)
     assert tenants_of(broker) == {}
     broker.clock.advance(1)
