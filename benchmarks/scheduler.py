@@ -25,7 +25,7 @@ CROWDS = (1, 4, 16)
 """How many threads produce, and as many consume."""
 MILLION = 1_000_000
 Crowd = Callable[[int, int], int]
-"""Moves a number of tasks with a number of threads on each side, and returns how many it moved."""
+"""Moves a number of tasks with a number of threads on each side, and returns how many different ones arrived."""
 
 
 def main() -> None:
@@ -193,23 +193,13 @@ def compare_faces(report: Report, options: Options, *, tasks: int | None = None)
 
 
 def through_queue(count: int) -> int:
-    tasks: queue.Queue[int] = queue.Queue()
-    consumer = threading.Thread(target=lambda: [tasks.get() for _ in range(count)])
-    consumer.start()
-    for number in range(count):
-        tasks.put(number)
-    consumer.join()
-    return count
+    """Move tasks from one thread to another, and return how many different ones arrived."""
+    return queue_crowd(1, count)
 
 
 def through_scheduler(count: int) -> int:
-    scheduler: Scheduler[int] = Scheduler(waiting_max=None)
-    consumer = threading.Thread(target=lambda: [scheduler.dequeue() for _ in range(count)])
-    consumer.start()
-    for number in range(count):
-        scheduler.enqueue("tenant", number)
-    consumer.join()
-    return count
+    """Move tasks from one thread to another, and return how many different ones arrived."""
+    return scheduler_crowd(1, count)
 
 
 def compare_contention(report: Report, options: Options, *, tasks: int | None = None) -> None:
@@ -234,28 +224,31 @@ def queue_crowd(threads: int, count: int) -> int:
 
 def scheduler_crowd(threads: int, count: int) -> int:
     scheduler: Scheduler[int] = Scheduler(waiting_max=None)
-    return crowded(threads, count, scheduler.enqueue, scheduler.dequeue)
+    return crowded(threads, count, scheduler.enqueue, lambda: scheduler.dequeue().payload)
 
 
-def crowded(threads: int, count: int, put: Callable[[str, int], object], get: Callable[[], object]) -> int:
-    """Move tasks from producers, each with a key of its own, to as many consumers."""
+def crowded(threads: int, count: int, put: Callable[[str, int], object], get: Callable[[], int]) -> int:
+    """Move tasks from producers, each with a key of its own, to as many consumers. Return how many different ones
+    arrived.
+    """
     each = count // threads
+    arrived: list[int] = []
 
-    def produce(key: str) -> None:
-        for number in range(each):
+    def produce(at: int) -> None:
+        key = f"tenant-{at}"
+        for number in range(at * each, (at + 1) * each):
             put(key, number)
 
     def consume() -> None:
-        for _ in range(each):
-            get()
+        arrived.extend(get() for _ in range(each))
 
-    crowd = [threading.Thread(target=produce, args=(f"tenant-{at}",)) for at in range(threads)]
+    crowd = [threading.Thread(target=produce, args=(at,)) for at in range(threads)]
     crowd += [threading.Thread(target=consume) for _ in range(threads)]
     for thread in crowd:
         thread.start()
     for thread in crowd:
         thread.join()
-    return each * threads
+    return len(set(arrived))
 
 
 async def through_async_queue(count: int) -> int:
@@ -266,10 +259,9 @@ async def through_async_queue(count: int) -> int:
             await tasks.put(number)
 
     producer = asyncio.create_task(produce())
-    for _ in range(count):
-        await tasks.get()
+    arrived = [await tasks.get() for _ in range(count)]
     await producer
-    return count
+    return len(set(arrived))
 
 
 async def through_async_scheduler(count: int) -> int:
@@ -280,10 +272,9 @@ async def through_async_scheduler(count: int) -> int:
             await scheduler.enqueue("tenant", number, timeout=60)
 
     producer = asyncio.create_task(produce())
-    for _ in range(count):
-        await scheduler.dequeue()
+    arrived = [(await scheduler.dequeue()).payload for _ in range(count)]
     await producer
-    return count
+    return len(set(arrived))
 
 
 def measure_memory(report: Report) -> None:

@@ -16,6 +16,7 @@ from fairlane.broker.waiting import redrives, ticks
 from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.broker.waiting.redrives import Redrives
 from fairlane.core import apply as apply_module
+from fairlane.core import key_policies
 from fairlane.core.apply import apply, messages
 from fairlane.core.apply import journal as apply_journal
 from fairlane.core.apply import schedules as apply_schedules
@@ -155,6 +156,11 @@ def charge_every_message_alike(patch: pytest.MonkeyPatch) -> None:
     """A throttle that charges by cost takes one token of each message."""
     take: Any = Bucket.take
     patch.setattr(Bucket, "take", lambda bucket, count=1, _cost=0: take(bucket, count, count))
+
+
+def charge_tenants_by_message(patch: pytest.MonkeyPatch) -> None:
+    """The rate of a tenant that charges by cost takes one token of each message."""
+    patch.setattr(key_policies, "BY_COST", "never")
 
 
 def forget_dedup_ids(patch: pytest.MonkeyPatch) -> None:
@@ -423,6 +429,7 @@ PLANTS: list[Plant] = [
     forget_the_limit_on_all,
     forget_floors,
     charge_every_message_alike,
+    charge_tenants_by_message,
     forget_dedup_ids,
     forget_unique_keys,
     keep_unique_keys,

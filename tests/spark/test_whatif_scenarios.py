@@ -80,6 +80,14 @@ def test_sweeps_make_all_combinations() -> None:
     assert found[-1].config == {"weight:work:acme": "5", "cap:work:bakery": None}
 
 
+def test_a_sweep_can_charge_tenants_by_cost() -> None:
+    """``key_charge`` is tried like the other limits of every tenant; ``none`` is the default."""
+    found = sweep(BASE, ["key_rate=10", "key_charge=same,cost,none"], ["work"], POLICIES)
+    rate = {"key_rate": 10}
+    fields = [scenario.fields["work"] for scenario in found]
+    assert fields == [rate, rate | {"key_charge": "cost"}, rate | {"key_charge": "message"}]
+
+
 def test_same_leaves_a_setting_as_it_was() -> None:
     """The value same sets nothing, and is not named."""
     found = sweep(BASE, ["weight:acme=same,5", "quantum=same,2"], ["work"], POLICIES)
@@ -89,7 +97,17 @@ def test_same_leaves_a_setting_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["weight:acme", "weight:acme=", "=1", "weigth:acme=1", "weight=1", "quantum=x", "pause:acme=maybe", "weight:a=0"],
+    [
+        "weight:acme",
+        "weight:acme=",
+        "=1",
+        "weigth:acme=1",
+        "weight=1",
+        "quantum=x",
+        "pause:acme=maybe",
+        "weight:a=0",
+        "key_charge=half",
+    ],
 )
 def test_sweeps_that_make_no_sense_are_refused(text: str) -> None:
     """A sweep without values, of no known setting, or of values that it can't have is refused."""

@@ -19,6 +19,10 @@ def test_054_the_name_of_the_dead_letter_queue() -> None:
     broker = broker_with()
     bury(broker)
     assert broker.queue("q.dlq").waiting == 1
+    broker.create_queue("failures")
+    broker.update_queue("q", {"dead_letter_queue": "failures"})
+    bury(broker)
+    assert (broker.queue("q.dlq").waiting, broker.queue("failures").waiting) == (1, 1)
 
 
 def test_055_dead_letters_are_counted(shell: Shell) -> None:

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from fairlane.errors import Closed, GlobalFull, KeyFull
-from fairlane.scheduler import DepartureReason, Item, Kernel, KeyPolicy, Scheduler
+from fairlane.scheduler import Backpressure, DepartureReason, Item, Kernel, KeyPolicy, Scheduler
 from tests.kit.waiting import PATIENCE_S
 from tests.unit.scheduler.workload import offer, take_keys
 
@@ -366,6 +366,10 @@ def test_167_refused_tasks_are_counted_as_rejected() -> None:
     with pytest.raises(GlobalFull):
         scheduler.enqueue("a", 2)
     assert (scheduler.stats().total.rejected, scheduler.stats().total.dropped) == (1, 0)
+    dropping: Scheduler[int] = Scheduler(waiting_max=1, backpressure=Backpressure.DROP_OLDEST)
+    for number in range(2):
+        dropping.enqueue("a", number)
+    assert (dropping.stats().total.rejected, dropping.stats().total.dropped) == (0, 1)
 
 
 def test_168_the_metric_expired() -> None:

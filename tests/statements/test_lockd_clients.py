@@ -4,27 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from fairlane.assembly import Broker
 from fairlane.client import Client
 from fairlane.errors import LeaseMismatch
 from fairlane.model.message import Receipt
-from fairlane.worker import Counters, WorkMessage
+from fairlane.worker import Counters, Restarts, WorkMessage
+from tests.kit.waiting import until, wait_until
 from tests.unit.cli.shell import Shell
 from tests.unit.cli.test_leases import exports
 from tests.unit.worker.bench import WorkerBench, on_bench
+
+
+@contextmanager
+def enqueued_later(broker: Broker | Client, queue: str) -> Iterator[None]:
+    """Enqueue a message from another thread as soon as a consumer waits at a queue."""
+
+    def enqueue() -> None:
+        wait_until(lambda: broker.queue(queue).waiters > 0, what="a consumer waits")
+        broker.enqueue(queue, b"x")
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        enqueuing = pool.submit(enqueue)
+        yield
+        enqueuing.result()
 
 
 def test_233_a_client_can_wait_without_end(shell: Shell) -> None:
     """A client may wait for hours, and `dequeue --wait forever` without end."""
     with Client.embedded() as client:
         client.create_queue("q")
-        client.enqueue("q", b"x")
-        assert client.lease("q", wait_ms=24 * 3_600_000)[0].payload == b"x"
-    shell.broker.enqueue("jobs", b"x")
-    shell.ok("dequeue", "jobs", "--wait", "forever")
+        with enqueued_later(client, "q"):
+            assert client.lease("q", wait_ms=24 * 3_600_000)[0].payload == b"x"
+    with enqueued_later(shell.broker, "jobs"):
+        shell.ok("dequeue", "jobs", "--wait", "forever")
 
 
 def test_275_a_message_is_settled_by_its_methods() -> None:
@@ -96,25 +119,43 @@ def test_281_settling_needs_no_message() -> None:
         client.enqueue("q", b"x")
         leased = client.lease("q")[0]
         receipt = Receipt(leased.id, leased.token)
-        assert client.extend_many("q", [receipt])
-        assert client.ack_many("q", [receipt]) == [None]
+        assert isinstance(client.extend_many("q", [receipt])[0], int)
+        assert client.nack_many("q", [receipt], delay_ms=0) == ["waiting"]
+        again = client.lease("q")[0]
+        assert client.ack_many("q", [Receipt(again.id, again.token)]) == [None]
 
 
 def test_282_a_runner_for_each_queue() -> None:
     """A worker runs a handler for each queue, with its own concurrency."""
 
     async def test(bench: WorkerBench) -> None:
-        seen: list[bytes] = []
+        await bench.client.create_queue("mail")
+        running: Counter[str] = Counter()
+        most: Counter[str] = Counter()
+        together = asyncio.Barrier(3)
+
+        @contextmanager
+        def counted(queue: str) -> Iterator[None]:
+            running[queue] += 1
+            most[queue] = max(most[queue], running[queue])
+            yield
+            running[queue] -= 1
 
         @bench.app.handler("jobs", concurrency=3)
-        async def handle(message: WorkMessage) -> None:
-            seen.append(message.payload)
+        async def work(_message: WorkMessage) -> None:
+            with counted("jobs"):
+                await together.wait()  # passed by three handlers at a time
+
+        @bench.app.handler("mail", concurrency=1)
+        async def send(_message: WorkMessage) -> None:
+            with counted("mail"):
+                await asyncio.sleep(0)
 
         async with bench.app:
-            await bench.enqueue(b"1", b"2")
-            await bench.settled("ack")
-            await bench.until(lambda: len(seen) == 2)
-        assert sorted(seen) == [b"1", b"2"]
+            await bench.enqueue(*[b"x"] * 6)
+            await bench.enqueue(*[b"x"] * 4, queue="mail")
+            await until(lambda: bench.app.counters.handled == 10, "all are handled")
+        assert most == {"jobs": 3, "mail": 1}
 
     on_bench(test)
 
@@ -132,7 +173,9 @@ def test_283_a_worker_names_its_leases() -> None:
         async with bench.app:
             await bench.enqueue(b"1")
             await bench.settled("ack")
-        assert owners[0]
+        host, process, handler = (owners[0] or "").split(":")
+        assert (host, process) == (socket.gethostname(), str(os.getpid()))
+        assert handler.startswith("handle")
 
     on_bench(test)
 
@@ -150,8 +193,10 @@ def test_284_consumers_restart_with_a_backoff() -> None:
         async with bench.app:
             await bench.enqueue(b"1")
             await bench.settled("ack")
+        assert [verb for verb, _ in bench.tap.calls].count("open") == 3
 
     on_bench(test)
+    assert list(islice(Restarts(jitter=0).waits_s(), 7)) == [0, 0.25, 0.5, 1, 2, 2, 2]
 
 
 def test_151_an_expired_message_never_starts() -> None:
@@ -240,8 +285,8 @@ def test_287_leases_are_extended() -> None:
 def test_288_dequeue_can_block(shell: Shell) -> None:
     """`dequeue` answers at once by default, because scripts that wait for ever surprise; `--block` waits."""
     assert shell.run("dequeue", "jobs").code == 4
-    shell.broker.enqueue("jobs", b"x")
-    shell.ok("dequeue", "jobs", "--block")
+    with enqueued_later(shell.broker, "jobs"):
+        shell.ok("dequeue", "jobs", "--block")
 
 
 def test_289_dequeue_exports_variables(shell: Shell) -> None:
@@ -252,11 +297,14 @@ def test_289_dequeue_exports_variables(shell: Shell) -> None:
 
 def test_290_settling_reads_the_variables(shell: Shell) -> None:
     """`ack`, `nack` and `extend` take the message from the variables."""
-    shell.broker.enqueue("jobs", b"x")
-    variables = exports(shell.ok("dequeue", "jobs"))
-    shell.ok("extend", env=variables)
-    shell.ok("ack", env=variables)
-    assert shell.broker.queue("jobs").leased == 0
+    for command in ("ack", "nack"):
+        message_id = shell.broker.enqueue("jobs", b"x")
+        variables = exports(shell.ok("dequeue", "jobs"))
+        shell.ok("extend", env=variables)
+        assert shell.broker.queue("jobs").leased == 1
+        shell.ok(command, env=variables)
+        assert shell.broker.queue("jobs").leased == 0
+    assert shell.broker.get("jobs.dlq", message_id).errors[0].attempt == 1  # the queue gives one attempt
 
 
 def test_291_the_payload_is_a_temporary_file(shell: Shell) -> None:

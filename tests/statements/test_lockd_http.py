@@ -19,7 +19,7 @@ from tests.conftest import BUCKET
 from tests.kit.servers.azurite import AzuriteServer
 from tests.kit.servers.stores import S3Server
 from tests.kit.waiting import PATIENCE_S, until, wait_until
-from tests.statements.orders_server import HELLO, enqueued, leased, on_server, settling
+from tests.statements.orders_server import HELLO, enqueued, leased, on_server, settling, streamed
 from tests.unit.broker.stepping import broker_with, start_lease
 from tests.unit.cluster.in_process import SOON_MS, cluster_of
 from tests.unit.server.local_server import LocalServer, opened, run
@@ -228,18 +228,22 @@ def test_268_settings_from_the_environment() -> None:
 
 
 def test_271_a_store_in_s3(s3: S3Server, tmp_path: Path) -> None:
-    """A bucket in S3 is a store."""
-    with open_broker(s3.url(BUCKET, tmp_path.name) + "&window_ms=1") as broker:
+    """A bucket in S3 is a store: what was enqueued is there when it is opened again."""
+    address = s3.url(BUCKET, tmp_path.name) + "&window_ms=1"
+    with open_broker(address) as broker:
         broker.create_queue("q")
         broker.enqueue("q", b"x")
+    with open_broker(address) as broker:
         assert broker.lease("q")[0].payload == b"x"
 
 
 def test_272_a_store_in_azure(azure: AzuriteServer, tmp_path: Path) -> None:
-    """A container of Azure Blob Storage is a store."""
-    with open_broker(azure.url(BUCKET, tmp_path.name) + "&window_ms=1") as broker:
+    """A container of Azure Blob Storage is a store: what was enqueued is there when it is opened again."""
+    address = azure.url(BUCKET, tmp_path.name) + "&window_ms=1"
+    with open_broker(address) as broker:
         broker.create_queue("q")
         broker.enqueue("q", b"x")
+    with open_broker(address) as broker:
         assert broker.lease("q")[0].payload == b"x"
 
 
@@ -274,11 +278,19 @@ def test_274_a_dead_server_does_not_stop_a_queue() -> None:
 def test_299_notifications() -> None:
     """`/v1/queue/watch` sends an event when messages are available; lockd plans notifications."""
 
-    async def test(server: LocalServer) -> None:
-        answer = await server.post("queue/watch", {})
-        assert answer.status_code != 404
+    async def main() -> None:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            opened() as server,
+            streamed(server, "GET", "queue/watch?queue=orders") as parts,
+        ):
+            await enqueued(server)
+            text = ""
+            while "\n\n" not in text.partition("event: available")[2]:
+                text += (await parts.get()).decode()
+            assert '"queue":"orders"' in text.replace(" ", "")
 
-    on_server(test)
+    run(main())
 
 
 def test_300_one_message_as_a_body() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.adapters.rocksdb.store import RocksDbStore
+from fairlane.adapters.memory.store import MemoryStore
+from fairlane.assembly import open_broker
 from fairlane.broker.settings import Settings
 from fairlane.errors import (
     InvalidArgument,
@@ -18,6 +19,7 @@ from fairlane.errors import (
     TooManyWaiters,
 )
 from fairlane.model.message import Receipt
+from fairlane.ports.store import Commit
 from fairlane.verbs.leases import Ack
 from tests.unit.broker.brokers import MoodyStore
 from tests.unit.broker.stepping import broker_with, bury, codes, lease_one, message, payloads, start_lease
@@ -66,6 +68,31 @@ def test_215_waiters_are_first_come_first_served() -> None:
     for number in range(5):
         broker.enqueue("q", b"%d" % number)
     assert [payloads(waiter.get()) for waiter in waiters] == [[b"%d" % number] for number in range(5)]
+
+
+class Listed(MemoryStore):
+    """A store that remembers its commits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits: list[Commit] = []
+
+    def write(self, commit: Commit) -> None:
+        self.commits.append(commit)
+        super().write(commit)
+
+
+def test_217_the_layout_of_objects() -> None:
+    """A store keeps the pages of a journal and chunks of bodies, instead of an object for each message."""
+    store = Listed()
+    broker = broker_with(store=store)
+    store.commits.clear()
+    broker.enqueue_many("q", [message(b"%d" % number) for number in range(200)])
+    broker.ack_many("q", broker.lease("q", 200))
+    enqueued, leased, acked = store.commits
+    assert all(commit.page for commit in store.commits)
+    assert (len(enqueued.bodies), len(leased.bodies), len(acked.bodies)) == (1, 0, 0)
+    assert list(acked.dropped) == [number for number, _ in enqueued.bodies]
 
 
 def test_218_one_writer_and_fencing_instead_of_cas() -> None:
@@ -357,11 +384,14 @@ def test_269_a_store_in_memory() -> None:
 
 
 def test_270_a_store_on_disk(tmp_path: Path) -> None:
-    """A folder is a store on disk."""
-    broker = broker_with(store=RocksDbStore(tmp_path / "store"))
-    broker.enqueue("q", b"x")
-    broker.close()
-    assert any((tmp_path / "store").iterdir())
+    """A folder is a store on disk: what was enqueued is there when it is opened again."""
+    for kind in ("log", "rocksdb"):
+        address = f"{kind}:{tmp_path / kind}"
+        with open_broker(address) as broker:
+            broker.create_queue("q")
+            broker.enqueue("q", b"x")
+        with open_broker(address) as broker:
+            assert payloads(broker.lease("q")) == [b"x"]
 
 
 def test_297_an_ack_can_be_repeated_after_a_failure() -> None:
@@ -381,5 +411,9 @@ def test_297_an_ack_can_be_repeated_after_a_failure() -> None:
 def test_298_policies_of_queues() -> None:
     """Each queue has a policy, which changes live; lockd plans one."""
     broker = broker_with()
-    broker.update_queue("q", {"max_attempts": 9})
-    assert broker.queue("q").policy.max_attempts == 9
+    broker.create_queue("other")
+    broker.enqueue("q", b"x")
+    broker.update_queue("q", {"max_attempts": 1})
+    assert (broker.queue("q").policy.max_attempts, broker.queue("other").policy.max_attempts) == (1, 5)
+    broker.nack(lease_one(broker))
+    assert broker.queue("q.dlq").waiting == 1

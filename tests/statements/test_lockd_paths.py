@@ -14,7 +14,15 @@ from fairlane.broker.settings import Settings
 from fairlane.server.interfaces.asgi import Scope
 from fairlane.server.interfaces.http import HttpInterface
 from tests.kit.waiting import PATIENCE_S
-from tests.statements.orders_server import HELLO, enqueued, leased, on_server, settling, with_state
+from tests.statements.orders_server import (
+    HELLO,
+    enqueued,
+    leased,
+    on_server,
+    settling,
+    streamed,
+    with_state,
+)
 from tests.unit.server.local_server import LocalServer, opened
 
 
@@ -90,50 +98,21 @@ async def first_line(path: str) -> dict[str, Any]:
     """Return the first delivery of a subscription to a message that has workflow state."""
     async with opened() as server:
         await with_state(server)
-        lines: asyncio.Queue[bytes] = asyncio.Queue()
-
-        async def receive() -> Any:
-            if body:
-                return {"type": "http.request", "body": body.pop()}
-            return await asyncio.Future()  # it stays until it is cancelled
-
-        async def send(event: Any) -> None:
-            if event.get("body"):
-                lines.put_nowait(event["body"])
-
-        body = [b'{"queue": "orders"}']
-        fields = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-        scope: Scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": fields}
-        subscribing = asyncio.create_task(HttpInterface(server.context)(scope, receive, send))
-        line: dict[str, Any] = json.loads(await asyncio.wait_for(lines.get(), PATIENCE_S))
-        assert not subscribing.done()
-        subscribing.cancel()
-        await asyncio.gather(subscribing, return_exceptions=True)
-        return line
+        async with streamed(server, "POST", path, b'{"queue": "orders"}') as parts:
+            line: dict[str, Any] = json.loads(await asyncio.wait_for(parts.get(), PATIENCE_S))
+            return line
 
 
 def test_210_subscribe() -> None:
     """`POST /v1/queue/subscribe` sends deliveries as lines of JSON for as long as the client stays."""
-    line = asyncio.run(first_line("/v1/queue/subscribe"))
+    line = asyncio.run(first_line("queue/subscribe"))
     assert (line["payload"], line.get("state")) == (HELLO, None)
 
 
 def test_211_subscribe_with_state() -> None:
     """`POST /v1/queue/subscribeWithState` sends deliveries with the workflow state of their messages."""
-    line = asyncio.run(first_line("/v1/queue/subscribeWithState"))
+    line = asyncio.run(first_line("queue/subscribeWithState"))
     assert (line["payload"], line["state"]) == (HELLO, HELLO)
-
-
-def test_217_the_layout_of_objects() -> None:
-    """A store keeps the pages of a journal and chunks of bodies, instead of an object for each message."""
-
-    async def test(server: LocalServer) -> None:
-        for _ in range(3):
-            await enqueued(server, payload=HELLO)
-        journal = (await server.broker.read_journal()).events
-        assert [event["kind"] for event in journal][-3:] == ["enqueued"] * 3
-
-    on_server(test)
 
 
 def test_219_ids_are_uuids() -> None:
@@ -209,13 +188,28 @@ def test_221_payloads_are_streamed_to_the_consumer() -> None:
     on_server(test)
 
 
-def test_222_and_223_large_payloads_need_no_settings() -> None:
-    """100 MB and 1 GB payloads need no settings; above `upload_bytes_max`, 16 GiB, they are refused unread."""
+def test_222_a_large_payload_needs_no_settings() -> None:
+    """A payload of 100 MB comes out as it went in, without any settings."""
+    size = 100_000_000
 
     async def test(server: LocalServer) -> None:
-        assert Settings().upload_bytes_max == 16 * 1024**3
+        answer = await server.http.post("/v1/queue/enqueue?queue=orders", content=sent(size), headers=RAW)
+        assert answer.status_code == 200, answer.text
+        fields = {"accept": RAW["content-type"]}
+        answer = await server.http.post("/v1/queue/dequeue", json={"queue": "orders"}, headers=fields)
+        assert (len(answer.content), answer.content.count(0)) == (size, size)
+
+    on_server(test)
+
+
+def test_223_a_payload_of_a_gigabyte_needs_no_settings() -> None:
+    """A payload of 1 GB is accepted in pieces, without any settings; above `upload_bytes_max`, 16 GiB, one is refused
+    unread."""
+
+    async def test(server: LocalServer) -> None:
         upload = await server.broker.begin_upload("orders", size=10**9)
         assert upload.piece_bytes == 512 * 1024
+        assert Settings().upload_bytes_max == 16 * 1024**3
         raw = {"content-type": "application/octet-stream", "content-length": str(17 * 1024**3)}
         answer = await server.http.post("/v1/queue/enqueue?queue=orders", content=sent(10), headers=raw)
         assert answer.status_code == 413

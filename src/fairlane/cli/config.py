@@ -26,6 +26,7 @@ Config keys:
   floor:QUEUE:KEY             messages of a fairness key in flight even if in_flight_max is reached
   rate:QUEUE:KEY              most messages of a fairness key per second
   burst:QUEUE:KEY             most messages of a fairness key at once after a rest
+  charge:QUEUE:KEY            message or cost: a message counts as one in them, or as many as it costs
   queue_template:PATTERN      template of new queues; see fairlane queue template
   queue:QUEUE:NAME            value that the hooks of a queue read
   public:NAME                 value that the hooks of all queues read

@@ -23,7 +23,7 @@ from fairlane.verbs.keys import EVERY
 
 THROTTLE_PREFIX: Final = "throttle:"
 THROTTLE_SETTINGS: Final = ("rate", "burst", "charge")
-KEY_SETTINGS: Final = ("weight", "cap", "floor", "rate", "burst")
+KEY_SETTINGS: Final = ("weight", "cap", "floor", "rate", "burst", "charge")
 """What can be set for a fairness key, as ``SETTING:QUEUE:KEY``."""
 
 

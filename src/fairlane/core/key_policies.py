@@ -2,7 +2,8 @@
 
 For each of them the first that has a value counts: config for this key, the queue's policy for this key, patterns in
 config (the most specific one first), what messages say, and last the queue's policy for every tenant (``key_cap``,
-``key_floor``, ``key_rate`` and ``key_burst``). So names go before patterns, and operators before messages.
+``key_floor``, ``key_rate``, ``key_burst`` and ``key_charge``). So names go before patterns, and operators before
+messages.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from fairlane.core.ledger import Queue, ScheduledItem
 from fairlane.model.message import Key, key_text
 from fairlane.model.partitions import queue_of
 from fairlane.scheduler.policy import KeyPolicy
+from fairlane.verbs.config import BY_COST, BY_MESSAGE
 
 _TOLD_MAX = 65_536
 T = TypeVar("T")
@@ -34,7 +36,7 @@ class KeyPolicies:
         self._name = queue_of(queue.name)
         self._config = config
         self._patterns = patterns
-        self._known: dict[tuple[int, int | None, int, float | None, float | None], KeyPolicy] = {}
+        self._known: dict[tuple[int, int | None, int, float | None, float | None, bool], KeyPolicy] = {}
         self.told: dict[Key, tuple[int, int | None]] = {}
 
     def learn(self, messages: Iterable[ScheduledItem]) -> list[Key]:
@@ -71,15 +73,18 @@ class KeyPolicies:
         cap = _whole(self._setting("cap", key, policy.caps, cap))
         floor = int(self._setting("floor", key, {}, policy.key_floor)) if is_tenant else 0
         rate = _number(self._setting("rate", key, {}, policy.key_rate if is_tenant else None))
-        burst = None
+        burst, by_cost = None, False
         if rate is not None:
             burst = _number(self._setting("burst", key, {}, policy.key_burst if is_tenant else None))
+            by_cost = self._setting("charge", key, {}, policy.key_charge if is_tenant else BY_MESSAGE) == BY_COST
         if weight == 1 and cap is None and rate is None and not floor:
             return None
-        found = (weight, cap, floor, rate, burst)
+        found = (weight, cap, floor, rate, burst, by_cost)
         known = self._known.get(found)
         if known is None:
-            known = self._known[found] = KeyPolicy(weight=weight, cap=cap, floor=floor, rate=rate, burst=burst)
+            known = self._known[found] = KeyPolicy(
+                weight=weight, cap=cap, floor=floor, rate=rate, burst=burst, charges_cost=by_cost
+            )
         return known
 
     def _setting(self, setting: str, key: Key, named: Mapping[str, T], otherwise: T) -> str | T:

@@ -73,6 +73,8 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         key_cap: how many messages of each tenant, that is of each top-level fairness key, may be leased at once.
         key_rate: how many messages of each tenant may be leased in a second.
         key_burst: how many messages of each tenant may be leased at once after a rest; by default those of one second.
+        key_charge: whether a message counts as one in ``key_rate`` and ``key_burst``, or with ``cost`` as many as it
+            costs.
         order: ``strict`` to hand out the messages of a key one after the other, each only when the one before it is
             done; ``relaxed`` to let a retried or delayed message go after later ones.
         order_batch_max: with strict order, how many messages of a key one lease or claim may have. A stream or worker
@@ -141,6 +143,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     key_cap: int | None = None
     key_rate: float | None = None
     key_burst: float | None = None
+    key_charge: Literal["message", "cost"] = "message"
     in_flight_max: int | None = None
     key_floor: int = 0
     result_ttl_ms: int = 0
@@ -254,6 +257,8 @@ def _rate_faults(policy: QueuePolicy) -> Iterator[str]:
             yield f"{name} must be 0, or a number from {least:f} to {RATE_MAX:.0e}, got {value}."
     if policy.key_burst is not None and policy.key_rate is None:
         yield f"key_burst {policy.key_burst} needs a rate. Set key_rate as well."
+    if policy.key_charge != "message" and policy.key_rate is None:
+        yield f"key_charge {policy.key_charge} needs a rate. Set key_rate as well."
 
 
 def _source_faults(policy: QueuePolicy) -> Iterator[str]:

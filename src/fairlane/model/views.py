@@ -29,6 +29,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
         rate: how many of its messages may be leased in a second; None for no limit.
         burst: how many of them may be leased at once after a rest.
         floor: how many of them may be leased at once even if the queue's ``in_flight_max`` is reached.
+        charges_cost: whether a message counts in ``rate`` and ``burst`` as many as it costs, and not one.
     """
 
     key: Key
@@ -45,6 +46,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     rate: float | None = None
     burst: float | None = None
     floor: int = 0
+    charges_cost: bool = False
 
 
 class StreamView(msgspec.Struct, frozen=True, kw_only=True):

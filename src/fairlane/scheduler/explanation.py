@@ -59,9 +59,10 @@ class Explanation:
             case WaitReason.ELIGIBLE:
                 return f"Waiting for its turn, after {self.turns} turn{'' if self.turns == 1 else 's'} of other keys."
             case WaitReason.THROTTLED:
-                if self.key is not None:
-                    return f"Key {self.key!r} has used up its rate{wait or ', which is 0'}."
                 lack = "too few tokens" if self.is_charged_by_cost else "no token"
+                if self.key is not None:
+                    lack = "has too few tokens of" if self.is_charged_by_cost else "has used up"
+                    return f"Key {self.key!r} {lack} its rate{wait or ', which is 0'}."
                 shared = "" if self.share is None else f" Other queues share it; this one gets {self.share:.0%} of it."
                 return f"Throttle {self.throttle!r} has {lack}{wait or ', and will never get more'}.{shared}"
             case WaitReason.CAPPED:
@@ -100,7 +101,7 @@ def explain(
         return Explanation(reason=WaitReason.CAPPED)
     cost = item.cost if lane.head is None else lane.head.cost
     shut: list[tuple[Bucket, int | None, float | None]] = [
-        (rate.bucket, rate.bucket.token_at(now_ms), None) for rate in leaf.rates()
+        (rate.bucket, rate.bucket.token_at(now_ms, cost), None) for rate in leaf.rates()
     ]
     shut += [(portion.bucket, portion.token_at(now_ms, cost), portion.share()) for portion in lane.portions]
     shut = [each for each in shut if each[1] != now_ms]

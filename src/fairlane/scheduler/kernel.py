@@ -671,6 +671,8 @@ class Kernel(Generic[I]):
     def _leave_lane(self, lane: Lane, leaf: KeyNode, item: Item, *, delayed: int) -> None:
         """Remove an item from its lane, and count it out, or as one that does not go for now."""
         was_head = lane.head is item
+        if was_head:
+            self._parking.reconsider(lane)
         lane.remove(item)
         if item.deadline_ms is not None:
             self._timely -= 1
@@ -717,6 +719,7 @@ class Kernel(Generic[I]):
             if lane.portions:
                 self._keys.open_lanes[lane] = None
             leaf.list_lane(lane)
+            self._parking.reconsider(lane)
             self._keys.refresh(leaf)
 
     def _shown(self, lane: Lane) -> Holdup | None:

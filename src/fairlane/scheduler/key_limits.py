@@ -6,6 +6,10 @@ A key whose policy has a rate has a *rate*: a bucket that every item under the k
 token is *shut*: it leaves the ring of its parent like a key at its cap, keeps its deficit and its turn, and a timer
 opens it when the next token is there. It is found out lazily, when the turn of the key comes, as lanes are parked.
 
+If the rate *charges by cost*, a key is shut when the item whose turn it is needs more tokens than there are, and when
+its deficit pays for it: tokens are saved for that item, and cheaper ones of the same key don't take them. If the item
+leaves meanwhile, or another one is before it, the key opens, and its next turn shows what it lacks now.
+
 Buckets of keys, and of names that a provider knows the limit of, are made when they are first needed, and there may be
 as many as there are tenants. So they are forgotten again. A bucket that nothing uses and that is full can be forgotten
 without a trace: made again, it is full. Others wait in ``IdleBuckets`` until they are full. If there are too many of
@@ -61,11 +65,16 @@ class KeyRate:
         self.shut_ms: int | None = None
         self.watch = StopWatch()
 
-    def shut(self, now_ms: int) -> int:
-        """Shut the key until its next token, and return when that is."""
+    @property
+    def is_saving(self) -> bool:
+        """Whether the key is shut until there are as many tokens as an item costs."""
+        return self.shut_ms is not None and self.bucket.charges_cost
+
+    def shut(self, now_ms: int, cost: int = 1) -> int:
+        """Shut the key until an item of this cost may pass, and return when that is."""
         self.bucket.held_back += 1
         self.watch.note(now_ms, is_so=True)
-        at_ms = self.bucket.token_at(now_ms)
+        at_ms = self.bucket.token_at(now_ms, cost)
         self.shut_ms = NEVER_MS if at_ms is None else at_ms
         return self.shut_ms
 

@@ -53,6 +53,7 @@ class Keys:
         open_lanes: the lanes with throttles that have items and are not parked.
         limited: the keys with a cap or a rate that are ready.
         has_rates: whether any key has ever had a rate.
+        has_charges: whether any key has ever had one that charges by cost.
         capacity: how many items may be in use in all, and the keys that wait because there are as many.
     """
 
@@ -88,7 +89,7 @@ class Keys:
         self.has_clocks = is_timed
         self.open_lanes: dict[Lane, None] = {}
         self.limited: set[KeyNode] = set()
-        self.has_rates = False
+        self.has_rates = self.has_charges = False
         self.capacity = InUseLimit()
         self._idle_keys_max = idle_keys_max
 
@@ -266,6 +267,8 @@ class Keys:
             else:
                 node.is_ready = ready
                 (parent.ring.enter if ready else parent.ring.leave)(node)
+                if not ready and parent.rate is not None and parent.rate.is_saving:
+                    parent.rate.open(self.now_ms)  # perhaps it saved tokens for an item of this node
             self._classify(node)
             self.note_idle(node)
             node, parent = parent, parent.parent
@@ -544,8 +547,9 @@ class Keys:
         if policy.rate is None:
             self._remove_rate(node)
             return
-        limit = Limit(policy.rate, policy.burst, family=rate_family(self._name))
+        limit = Limit(policy.rate, policy.burst, policy.charges_cost, family=rate_family(self._name))
         bucket = self._throttles.join_key(self._name, node.key, limit, self.now_ms)
+        self.has_charges = self.has_charges or policy.charges_cost
         if before is None:
             node.rate = KeyRate(node, bucket)
             self.has_rates = True

@@ -64,11 +64,16 @@ class Parking:
             return None
         if self._keys.has_rates:
             for rate in leaf.rates():
-                if not rate.bucket.has_token(now_ms):
+                if not rate.bucket.charges_cost and not rate.bucket.has_token(now_ms):
                     self._shut(rate, now_ms)
                     return None
-        if leaf.extra is None:
-            return leaf if leaf.head is not None else None  # its one lane has no buckets
+        lane = leaf if leaf.extra is None else self._first_with_tokens(leaf, now_ms)  # its one lane has no buckets
+        if lane is None or lane.head is None or (self._keys.has_charges and self._save_tokens(lane, now_ms)):
+            return None
+        return lane
+
+    def _first_with_tokens(self, leaf: KeyNode, now_ms: int) -> Lane | None:
+        """Return the first of several lanes whose throttles have tokens, parking those before it."""
         while (lane := leaf.first_lane()) is not None:
             cost = 1 if lane.head is None else lane.head.cost
             for portion in lane.portions:
@@ -79,6 +84,30 @@ class Parking:
             empty = [portion for portion in lane.portions if not portion.has_token(now_ms, cost)] or [portion]
             self._park(lane, max(empty, key=lambda each: _or_never(each.token_at(now_ms, cost))), now_ms)
         return None
+
+    def _save_tokens(self, lane: Lane, now_ms: int) -> bool:
+        """Shut a key whose rate charges by cost and has too few tokens for the next item of a lane.
+
+        Return whether there is one. An item that the deficits don't pay for yet needs no tokens.
+        """
+        leaf, cost = lane.node, 1 if lane.head is None else lane.head.cost
+        for rate in leaf.rates():
+            if rate.bucket.charges_cost and not rate.bucket.has_token(now_ms, cost) and leaf.can_pay(cost):
+                for twin in self._keys.twins(rate.node):  # items of lower priority would take what it saves
+                    if twin.rate is not None:
+                        self._shut(twin.rate, now_ms, cost)
+                    self._keys.refresh(twin)
+                return True
+        return False
+
+    def reconsider(self, lane: Lane) -> None:
+        """Save no tokens any more for the item that was the next of a lane, because another one is, or none."""
+        for rate in lane.node.rates() if self._keys.has_charges else ():
+            if rate.is_saving:
+                rate.open(self._keys.now_ms)
+                self._keys.refresh(rate.node)
+        if lane.gate is not None and lane.gate.bucket.charges_cost:
+            self.stocked[lane.gate] = None
 
     def _has_rival(self, lane: Lane, portion: Portion) -> bool:
         """Return whether others have waited longer for a bucket that charges by cost, which saves tokens for them."""
@@ -186,9 +215,9 @@ class Parking:
             self._arm(gate, portion.token_at(now_ms))
         return has_woken
 
-    def _shut(self, rate: KeyRate, now_ms: int) -> None:
+    def _shut(self, rate: KeyRate, now_ms: int, cost: int = 1) -> None:
         self._keys.has_clocks = True
-        at_ms = rate.shut(now_ms)
+        at_ms = rate.shut(now_ms, cost)
         if at_ms != NEVER_MS:
             self.shut.push(at_ms, rate)
 

@@ -37,6 +37,7 @@ class KeyPolicy:
         floor: how many of its items may be in use even if the kernel's ``in_use_max`` is reached. Outermost keys only.
         rate: how many of its items may go in a second; None for no limit.
         burst: how many may go at once after a rest; None for those of one second, at least 1.
+        charges_cost: whether an item takes as many tokens of the rate as it costs, and not one.
         waiting_max: how many of its items may wait; None for the kernel's ``key_waiting_max``.
         backpressure: what happens when ``waiting_max`` is reached; None for the kernel's.
     """
@@ -47,6 +48,7 @@ class KeyPolicy:
     floor: int = 0
     rate: float | None = None
     burst: float | None = None
+    charges_cost: bool = False
     waiting_max: int | None = None
     backpressure: Backpressure | None = None
 
@@ -58,10 +60,12 @@ class KeyPolicy:
         if self.cap is not None:
             require_whole("cap", self.cap, least=0)
         require_whole("floor", self.floor, least=0)
-        if self.rate is not None or self.burst is not None:
-            if self.rate is None:
-                raise ValueError(f"A burst of {self.burst!r} needs a rate. Set rate as well.")
+        if self.rate is not None:
             require_limit("a key", self.rate, self.burst)
+        elif self.burst is not None:
+            raise ValueError(f"A burst of {self.burst!r} needs a rate. Set rate as well.")
+        elif self.charges_cost:
+            raise ValueError("charges_cost needs a rate. Set rate as well.")
         if self.backpressure is not None:
             object.__setattr__(self, "backpressure", Backpressure(self.backpressure))
 

@@ -111,7 +111,7 @@ def _holder(lane: Lane, now_ms: int) -> tuple[float, str, int | None] | None:
     found = None
     cost = 1 if lane.head is None else lane.head.cost
     named = [(portion.bucket.name, portion.token_at(now_ms, cost)) for portion in lane.portions]
-    named += [(rate.bucket.name, rate.bucket.token_at(now_ms)) for rate in lane.node.rates()]
+    named += [(rate.bucket.name, rate.bucket.token_at(now_ms, cost)) for rate in lane.node.rates()]
     for name, until_ms in named:
         if until_ms != now_ms:
             entry = (float("inf") if until_ms is None else float(until_ms), name, until_ms)

@@ -135,12 +135,12 @@ class Bucket:
         """Return how many tokens must be there for an item to pass."""
         return max(1, min(cost, self.burst_steps // TOKEN)) if self.charges_cost else 1
 
-    def has_token(self, now_ms: int) -> bool:
-        """Return whether an item that takes one token may pass now."""
+    def has_token(self, now_ms: int, cost: int = 1) -> bool:
+        """Return whether an item of this cost may pass now."""
         if not self.is_limited:
             return True
         self.refill(now_ms)
-        return self.level >= TOKEN
+        return self.level >= self.need(cost) * TOKEN
 
     def take(self, count: int = 1, cost: int = 0) -> int:
         """Spend the tokens of items that cost ``cost`` together, and return how many these are.
@@ -154,9 +154,9 @@ class Bucket:
         self.passed += count
         return tokens
 
-    def token_at(self, now_ms: int) -> int | None:
-        """Return the first instant with a token, or None if there will never be one."""
-        return now_ms if self.has_token(now_ms) else self.reaches_at(1)
+    def token_at(self, now_ms: int, cost: int = 1) -> int | None:
+        """Return the first instant at which an item of this cost may pass, or None for never."""
+        return now_ms if self.has_token(now_ms, cost) else self.reaches_at(self.need(cost))
 
     def reaches_at(self, tokens: int) -> int | None:
         """Return when there will be this number of tokens, or None for never. There are fewer now."""

@@ -252,6 +252,15 @@ class KeyNode(_Account):
                 yield node.rate
             node = node.parent
 
+    def can_pay(self, cost: int) -> bool:
+        """Return whether its deficit, and those of the keys above it, pay for an item."""
+        node = self
+        while (parent := node.parent) is not None and parent.ring is not None:
+            if node.deficit < cost:
+                return False
+            node = parent
+        return True
+
     def can_serve(self) -> bool:
         """Return whether the node should be ready."""
         if self.is_blocked():

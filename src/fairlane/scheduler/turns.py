@@ -167,7 +167,9 @@ def _means(leaf: KeyNode, cost: int, count: int) -> tuple[int, int]:
         credit = min(credit, node.deficit)
         if node.cap is not None:
             count_max = min(count_max, node.cap - node.in_use)
-        if node.rate is not None:
+        if node.rate is not None and node.rate.bucket.charges_cost:
+            credit = min(credit, max(node.rate.bucket.ready(), cost))  # the first may cost more than there is
+        elif node.rate is not None:
             count_max = min(count_max, node.rate.bucket.ready())
         node = parent
     return credit, count_max
@@ -213,7 +215,7 @@ def _charge(leaf: KeyNode, served: int, spent: int, keys: Keys, *, counts_use: b
         node.deficit -= spent
         node.waiting -= served
         if node.rate is not None:
-            node.rate.bucket.take(served)
+            node.rate.bucket.take(served, spent)
         if counts_use:
             keys.hand_out(node, served)
         node = parent

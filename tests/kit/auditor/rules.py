@@ -91,6 +91,7 @@ class Rules:
         policy = book.policy
         if policy.key_rate is not None and policy.key_burst is not None:
             found.append(self._made_bucket(book.name, entry.path[0], policy.key_rate, policy.key_burst, now_ms))
+            found[-1].charges_cost = policy.key_charge == "cost"
         for bucket in found:
             bucket.refill(now_ms)
         return found
@@ -217,6 +218,9 @@ class Rules:
             return False  # whether a cap counts among dead letters is left open
         if book.is_dlq or not self._has_tokens(book, entry, now_ms, slack=_SLACK):
             return book.is_dlq
+        rate = self._made.get((book.name, entry.path[0]))
+        if rate is not None and rate.charges_cost and rate.level < int(rate.burst) - _SLACK:
+            return False  # tokens may be saved for a message of the same tenant that costs more
         return not any(self._may_be_held(book, name) for name in entry.throttles)
 
     def _may_be_held(self, book: QueueBook, throttle: str) -> bool:

@@ -206,6 +206,7 @@ class Simulation(SimulatedProcess):
                     "key_cap": None,
                     "key_rate": None,
                     "key_burst": None,
+                    "key_charge": "message",
                     "in_flight_max": None,
                     "key_floor": 0,
                 }

@@ -117,7 +117,7 @@ class Workload:
             on_failure=self.one_of(None, None, ON_FAILURE),
             key_cap=self.one_of(None, None, None, 1, 3),
             result_ttl_ms=self.one_of(0, 0, 1_500, 20_000),
-            **self.one_of({}, {}, {"key_rate": 2.0, "key_burst": 3.0}),
+            **self.one_of({}, {}, {"key_rate": 2.0, "key_burst": 3.0, "key_charge": self.one_of("message", "cost")}),
             **self.one_of({}, {}, {"in_flight_max": chance.randint(0, 6), "key_floor": chance.randint(0, 2)}),
         )
         if self.happens(0.5):

@@ -20,7 +20,7 @@ from fairlane.scheduler import (
     RefusalReason,
     WaitReason,
 )
-from tests.property.scheduler.model import KEY_RATES, Entry, ExactBucket, Job, Rules, path, prefixes
+from tests.property.scheduler.model import CHARGED_BY_COST, KEY_RATES, Entry, ExactBucket, Job, Rules, path, prefixes
 from tests.property.scheduler.soundness import check_soundness
 
 KEYS: list[Key] = ["a", ("a", "x"), ("a", "x", "deep"), "b", ("b", "x"), ("b", "y"), "c", "d"]
@@ -37,7 +37,7 @@ PROVIDERS = {
 def rate_of(key: Key) -> dict[str, Any]:
     """Return the rate and burst of a key's policy, if it may have one."""
     rate, burst = KEY_RATES.get(path(key), (None, None))
-    return {"rate": rate, "burst": burst}
+    return {"rate": rate, "burst": burst, "charges_cost": path(key) in CHARGED_BY_COST}
 
 
 keys = st.sampled_from(KEYS)
@@ -189,7 +189,7 @@ class KernelMachine(RuleBasedStateMachine):
             self.fates["handed out"] += 1
             self.gone.append(job)
         if len(jobs) < count:
-            assert self.model.eligible() == []
+            assert [entry for entry in self.model.eligible() if not self.model.is_saved_for_another(entry)] == []
             self._check_next_event()
 
     def _check_next_event(self) -> None:
@@ -379,7 +379,7 @@ class KernelMachine(RuleBasedStateMachine):
             assert explanation.turns is not None
             assert explanation.turns >= 0
         if reason is WaitReason.THROTTLED:
-            tokens_at = [bucket.token_at(self.now_ms) for bucket in self.model.buckets_of(entry)]
+            tokens_at = self.model.tokens_at(self.model.head_of(entry))
             known = [at for at in tokens_at if at is not None]
             assert explanation.until_ms == (max(known) if len(known) == len(tokens_at) else None)
             is_rate = explanation.key is not None and path(explanation.key) in prefixes(entry.path)

@@ -15,8 +15,9 @@ from fairlane.scheduler import Backpressure, Item, Key, KeyPolicy, Priority, Ref
 
 Path = tuple[str, ...]
 NOTHING_SPECIAL = KeyPolicy()
-KEY_RATES: dict[Path, tuple[int, int]] = {("b",): (125, 2), ("a", "x"): (50, 1), ("d",): (0, 3)}
+KEY_RATES: dict[Path, tuple[int, int]] = {("b",): (125, 2), ("a", "x"): (50, 1), ("d",): (0, 3), ("c",): (300, 6)}
 """The rate and burst of each key that may have one. They never change, and a policy may have them or not."""
+CHARGED_BY_COST: set[Path] = {("c",)}
 
 
 class Job(Item):
@@ -84,9 +85,9 @@ class ExactBucket:
     def move_to(self, now_ms: int) -> None:
         self.level, self.at_ms = self.level_at(now_ms), now_ms
 
-    def token_at(self, now_ms: int) -> int | None:
-        """Return the first instant with a whole token."""
-        missing = 1 - self.level_at(now_ms)
+    def token_at(self, now_ms: int, tokens: int = 1) -> int | None:
+        """Return the first instant with this number of whole tokens."""
+        missing = tokens - self.level_at(now_ms)
         if missing <= 0:
             return now_ms
         return None if self.rate == 0 else now_ms + ceil(missing * 1000 / self.rate)
@@ -164,9 +165,9 @@ class Rules:
         self.entries.remove(self.entry(job))
 
     def hand_out(self, job: Job) -> None:
-        """Hand a job out: take one token from each of its throttles and count it as in use."""
+        """Hand a job out: take the tokens of its throttles and rates, and count it as in use."""
         for bucket in self.buckets_of(self.entry(job)):
-            bucket.level -= 1
+            bucket.level -= job.cost if self._is_charged(bucket) else 1
         self.remove(job)
         self.in_use[path(job.key)] += 1
 
@@ -201,13 +202,38 @@ class Rules:
             cap = self.policy(key).cap
             if cap is not None and self.used(key) >= cap:
                 return WaitReason.CAPPED, key
-        if any(bucket.level < 1 for bucket in self.buckets_of(entry)):
+        head = self.head_of(entry)
+        if any(bucket.level < self._need(bucket, head) for bucket in self.buckets_of(entry)):
             return WaitReason.THROTTLED, None
         return WaitReason.ELIGIBLE, None
 
     def buckets_of(self, entry: Entry) -> list[ExactBucket]:
         named = [self.buckets[name] for name in set(entry.job.throttles) if name in self.buckets]
         return named + [self.key_buckets[key] for key in prefixes(entry.path) if self.policy(key).rate is not None]
+
+    def _is_charged(self, bucket: ExactBucket) -> bool:
+        return any(bucket is self.key_buckets[key] for key in CHARGED_BY_COST)
+
+    def _need(self, bucket: ExactBucket, entry: Entry) -> int:
+        return min(entry.job.cost, int(bucket.burst)) if self._is_charged(bucket) else 1
+
+    def tokens_at(self, entry: Entry) -> list[int | None]:
+        """Return when each throttle and rate of an entry has the tokens that it needs."""
+        return [bucket.token_at(self.now_ms, self._need(bucket, entry)) for bucket in self.buckets_of(entry)]
+
+    def head_of(self, entry: Entry) -> Entry:
+        """Return the first entry of the lane that an entry is in."""
+        return next(head for head in self.heads() if head.lane == entry.lane)
+
+    def _savers(self, entry: Entry) -> list[tuple[ExactBucket, Entry]]:
+        """Return the rates by cost of an entry, each with a first entry that they may save tokens for."""
+        buckets = [bucket for bucket in self.buckets_of(entry) if self._is_charged(bucket)]
+        heads = [head for head in self.heads() if any(bucket in self.buckets_of(head) for bucket in buckets)]
+        return [(bucket, head) for bucket in buckets for head in heads]
+
+    def is_saved_for_another(self, entry: Entry) -> bool:
+        """Return whether the tokens that an entry needs may be saved for another entry of its key."""
+        return any(bucket.level < self._need(bucket, head) for bucket, head in self._savers(entry))
 
     def heads(self) -> list[Entry]:
         """Return the first entry of each lane."""
@@ -228,7 +254,10 @@ class Rules:
             if entry.entered is None:
                 at_ms: int | None = entry.job.due_ms
             elif self.reason(entry)[0] is WaitReason.THROTTLED:
-                tokens_at = [bucket.token_at(self.now_ms) for bucket in self.buckets_of(entry)]
+                tokens_at = self.tokens_at(self.head_of(entry))
+                tokens_at += [
+                    bucket.token_at(self.now_ms, self._need(bucket, head)) for bucket, head in self._savers(entry)
+                ]
                 at_ms = None if None in tokens_at else max(at for at in tokens_at if at is not None)
             else:
                 continue

@@ -1,4 +1,4 @@
-"""Throttles that charge by cost: against a naive queue, never above the rate, and never idle for long."""
+"""Throttles and rates of keys that charge by cost: like a naive queue, never above the rate, never idle for long."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlane.scheduler import Item, Kernel, Key
+from fairlane.scheduler import Item, Kernel, Key, KeyPolicy
 from tests.property.scheduler.model import ExactBucket
 
 pytestmark = pytest.mark.no_cover
@@ -18,21 +18,27 @@ rates = st.sampled_from([1, 7, 50, 300])
 bursts = st.integers(1, 20)
 costs = st.lists(st.integers(1, 30), min_size=1, max_size=30)
 steps = st.lists(st.integers(0, 300), min_size=1, max_size=60)
+ways = st.sampled_from(["throttle", "rate of a key"])
 
 
-def charged(rate: int, burst: int, quantum: int) -> Kernel[Item]:
+def charged(rate: int, burst: int, quantum: int, how: str = "throttle") -> Kernel[Item]:
+    """Return a kernel with a throttle ``t`` that charges by cost, or with such a rate for every tenant."""
     kernel: Kernel[Item] = Kernel(quantum=quantum)
-    kernel.throttles.set("t", rate=rate, burst=burst, charges_cost=True, now_ms=0)
+    if how == "throttle":
+        kernel.throttles.set("t", rate=rate, burst=burst, charges_cost=True, now_ms=0)
+    else:
+        policy = KeyPolicy(rate=rate, burst=burst, charges_cost=True)
+        kernel.set_policy_provider(lambda key: policy if isinstance(key, str) else None)
     return kernel
 
 
 @settings(max_examples=100, deadline=None)
-@given(rate=rates, burst=bursts, costs=costs, steps=steps, quantum=st.sampled_from([1, 100]))
+@given(rate=rates, burst=bursts, costs=costs, steps=steps, quantum=st.sampled_from([1, 100]), how=ways)
 def test_a_single_key_is_served_like_a_naive_queue(
-    rate: int, burst: int, costs: list[int], steps: list[int], quantum: int
+    rate: int, burst: int, costs: list[int], steps: list[int], quantum: int, how: str
 ) -> None:
     """For any costs and instants, exactly the items go that a queue with a bucket in fractions lets go."""
-    kernel = charged(rate, burst, quantum)
+    kernel = charged(rate, burst, quantum, how)
     items = [Item("a", cost=cost, throttles=["t"]) for cost in costs]
     kernel.offer_many(items, 0)
     bucket = ExactBucket(Fraction(rate), Fraction(burst), Fraction(burst), 0)
@@ -57,13 +63,14 @@ def test_a_single_key_is_served_like_a_naive_queue(
     burst=bursts,
     offers=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 30)), min_size=1, max_size=60),
     steps=steps,
+    how=ways,
 )
 def test_no_window_exceeds_the_rate_and_every_item_goes(
-    rate: int, burst: int, offers: list[tuple[str, int]], steps: list[int]
+    rate: int, burst: int, offers: list[tuple[str, int]], steps: list[int], how: str
 ) -> None:
     """Whatever keys and costs, no window has more than rate * t + burst and one debt, and nothing waits for ever."""
-    kernel = charged(rate, burst, 1)
-    pending = [Item(key, cost=cost, throttles=["t"]) for key, cost in offers]
+    kernel = charged(rate, burst, 1, how)
+    pending = [Item(("tenant", key), cost=cost, throttles=["t"]) for key, cost in offers]
     total = len(pending)
     served: list[tuple[int, int]] = []
     now_ms = 0

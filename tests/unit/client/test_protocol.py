@@ -215,13 +215,13 @@ def test_calls_have_a_time() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x90", b"\x91", b"hello", b"\x93\x09\x01\x02", b"\xff" * 20])
 def test_what_is_no_frame_is_refused(data: bytes) -> None:
-    """Invalid bytes raise a decode error, whatever they are."""
+    """Invalid bytes raise a decode error, whatever they are; a frame of a later version is left out."""
     talk = Conversation()
     try:
         assert talk.receive(data) == []
     except msgspec.DecodeError:
         return
-    assert data == b"\x90"
+    assert data in (b"\x90", b"\x93\x09\x01\x02")
 
 
 @given(st.lists(st.integers(min_value=0, max_value=3), max_size=600), st.randoms(use_true_random=False))

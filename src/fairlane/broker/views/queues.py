@@ -140,6 +140,7 @@ def _key_view(engine: Looked, queue: Queue, state: KeyState, now_ms: int) -> Key
         rate=policy.rate if policy is not None else None,
         burst=policy.burst if policy is not None else None,
         floor=policy.floor if policy is not None else 0,
+        charges_cost=policy is not None and policy.charges_cost,
     )
 
 

@@ -37,6 +37,7 @@ from fairlane.verbs.leases import Lease, LeasedMessages, Nack
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Reply, Shape
+from fairlane.wire.additions import answer_decoder
 from fairlane.wire.errors import ErrorAnswer
 from fairlane.wire.frames import Consume
 
@@ -54,7 +55,7 @@ _ANSWERED: Final = frozenset((httpx.codes.OK, httpx.codes.MULTI_STATUS))
 """The statuses of answers; a batch of which some items were refused has the second."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode_refusal = msgspec.msgpack.Decoder(ErrorAnswer).decode
-_ANSWERS: Final = {name: msgspec.msgpack.Decoder(verb.answer).decode for name, verb in VERBS.items()}
+_ANSWERS: Final = {name: answer_decoder(verb.answer) for name, verb in VERBS.items()}
 
 
 class HttpTransport:

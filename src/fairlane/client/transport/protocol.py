@@ -20,6 +20,7 @@ from fairlane.verbs.leases import Lease, LeasedMessages, Nack
 from fairlane.verbs.messages import Enqueue, EnqueueResults
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Reply, Shape
+from fairlane.wire.additions import answer_decoder, known_frames
 from fairlane.wire.columns import (
     EnqueuedEither,
     LeasedColumns,
@@ -46,8 +47,8 @@ from fairlane.wire.frames import (
 )
 
 _CALL_TAG: Final = 0
-_decode_enqueued = msgspec.msgpack.Decoder(EnqueuedEither).decode
-_decode_leased = msgspec.msgpack.Decoder(LeasedEither).decode
+_decode_enqueued = answer_decoder(EnqueuedEither)
+_decode_leased = answer_decoder(LeasedEither)
 
 
 def _enqueued(data: msgspec.Raw) -> EnqueueResults:
@@ -59,7 +60,7 @@ def _leased(data: msgspec.Raw) -> LeasedMessages:
 
 
 _ANSWERS: Final[dict[str, Callable[[msgspec.Raw], Any]]] = {
-    **{name: msgspec.msgpack.Decoder(verb.answer).decode for name, verb in VERBS.items()},
+    **{name: answer_decoder(verb.answer) for name, verb in VERBS.items()},
     Enqueue.verb.name: _enqueued,
     Lease.verb.name: _leased,
 }
@@ -81,6 +82,13 @@ class _Delivered(msgspec.Struct, array_like=True, tag=3, gc=False):
 _FromServer: TypeAlias = Answer | Refused | _Delivered | Ended | Cancelled
 _frame_in = msgspec.msgpack.Decoder(_FromServer).decode
 _frames = msgspec.msgpack.Decoder(list[_FromServer]).decode
+
+
+def _frames_in(data: bytes) -> list[_FromServer]:
+    try:
+        return _frames(data) if is_many(data) else [_frame_in(data)]
+    except msgspec.ValidationError:
+        return known_frames(data, _FromServer)
 
 
 class Sink(Protocol):
@@ -196,7 +204,7 @@ class Conversation:
             msgspec.DecodeError: the message is not valid.
         """
         returns: list[bytes] = []
-        for frame in _frames(data) if is_many(data) else [_frame_in(data)]:
+        for frame in _frames_in(data):
             kind = type(frame)
             if kind is Answer:
                 self._answer(frame, returns)  # type: ignore[arg-type] # checked by its type

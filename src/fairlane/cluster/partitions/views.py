@@ -90,7 +90,7 @@ def _key(parts: list[KeyView]) -> KeyView:
 def _throttles(views: Sequence[QueueView]) -> tuple[ThrottleView, ...]:
     """Return throttles with the sum of what the partitions have: each has a part of the rate."""
     groups = _by(lambda view: view.name, (throttle for view in views for throttle in view.throttles))
-    return tuple(ThrottleView(name=group[0].name, **_sums(group, "rate", "burst", "tokens")) for group in groups)
+    return tuple(msgspec.structs.replace(group[0], **_sums(group, "rate", "burst", "tokens")) for group in groups)
 
 
 def queues_by_name(views: Iterable[QueueView], split_of: Callable[[str], Split | None]) -> list[QueueView]:

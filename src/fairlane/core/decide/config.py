@@ -34,6 +34,7 @@ _WHOLE_SETTINGS = (
     (THROTTLE_WEIGHT_PREFIX, 1, limits.WEIGHT_MAX),
 )
 _RATE_SETTINGS = ("rate:", "burst:")
+_CHARGE_PREFIX = "charge:"
 
 EXPIRY: Final = "expiry"
 """The reason in the journal for a value that is restored because another has expired."""
@@ -100,6 +101,9 @@ def value_fault(key: str, value: object) -> str | None:
     if key.startswith(_RATE_SETTINGS):
         fault = _setting_name_fault(key)
         return fault if fault is not None else _rate_fault(key, value, key.partition(":")[0])
+    if key.startswith(_CHARGE_PREFIX):
+        fault = _setting_name_fault(key)
+        return fault if fault is not None else _charge_fault(key, value)
     for prefix, least, most in _WHOLE_SETTINGS:
         if key.startswith(prefix):
             fault = _setting_name_fault(key)
@@ -117,6 +121,10 @@ def _throttle_fault(key: str, value: str) -> str | None:
             return fault
     if setting != "charge":
         return _rate_fault(key, value, setting)
+    return _charge_fault(key, value)
+
+
+def _charge_fault(key: str, value: str) -> str | None:
     return None if value in CHARGES else f"{key} is {' or '.join(CHARGES)}, not {value!r:.60}."
 
 

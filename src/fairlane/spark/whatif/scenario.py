@@ -21,7 +21,7 @@ from fairlane.verbs.config import SetConfig
 
 ORIGINAL = "original"
 REPLAYED = (
-    *("weights", "caps", "key_cap", "key_rate", "key_burst", "in_flight_max", "key_floor"),
+    *("weights", "caps", "key_cap", "key_rate", "key_burst", "key_charge", "in_flight_max", "key_floor"),
     *("quantum", "strict_priority", "order", "order_batch_max"),
 )
 """The fields of a queue policy that can be tried on a journal."""

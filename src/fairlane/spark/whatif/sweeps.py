@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 from fairlane.core.config_patterns import THROTTLE_SETTINGS
 from fairlane.errors import CandidateInvalid
@@ -13,6 +13,7 @@ from fairlane.model.partitions import queue_of
 from fairlane.model.policy import QueuePolicy
 from fairlane.spark.whatif.load import ALL, Load
 from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, check
+from fairlane.verbs.config import BY_MESSAGE
 
 SAME: Final = "same"
 SCENARIOS_MAX: Final = 4_096
@@ -27,10 +28,10 @@ def sweep(
     """Return a candidate in all combinations of what sweeps say: each is a setting and its values.
 
     Such as ``weight:acme=1,2,5``, ``cap:acme=10,none``, ``rate:api=5,10``, ``burst:api=20``, ``quantum=1,4``,
-    ``key_cap=5,none``, ``key_rate=10,20``, ``strict_priority=true,false`` or ``pause:acme=true,false``; or a load, such
-    as ``consumers=2,8``, ``consumers=x2``, ``arrivals=x2``, ``arrivals:acme=x3`` or ``service=x0.7``. The value
-    ``none`` sets nothing, where something may be unset, and ``same`` leaves it as it was. Raises CandidateInvalid if
-    one can't be understood, or they are too many.
+    ``key_cap=5,none``, ``key_rate=10,20``, ``key_charge=cost``, ``strict_priority=true,false`` or
+    ``pause:acme=true,false``; or a load, such as ``consumers=2,8``, ``consumers=x2``, ``arrivals=x2``,
+    ``arrivals:acme=x3`` or ``service=x0.7``. The value ``none`` sets nothing, where something may be unset, and
+    ``same`` leaves it as it was. Raises CandidateInvalid if one can't be understood, or they are too many.
     """
     axes = [_axis(text, queues) for text in sweeps]
     total = 1
@@ -90,22 +91,25 @@ def setting_of(setting: str, value: str, queues: Sequence[str]) -> Scenario:
         return Scenario(name=name, config={f"throttle:{subject}:{kind}": told})
     if kind == "pause" and subject:
         return Scenario(name=name, paused={queue: {subject: _truth(name, value)} for queue in queues})
-    if setting == "quantum":
-        return Scenario(name=name, fields={queue: {"quantum": _whole(name, value)} for queue in queues})
-    if setting in _TENANT_FIELDS:
-        return Scenario(name=name, fields={queue: {setting: _number(name, told)} for queue in queues})
-    if setting == "strict_priority":
-        return Scenario(name=name, fields={queue: {"strict_priority": _truth(name, value)} for queue in queues})
+    if setting in _FIELDS:
+        return Scenario(name=name, fields={queue: {setting: _FIELDS[setting](name, value)} for queue in queues})
     if setting == "consumers" or kind in ("arrivals", "service"):
         return Scenario(name=name, load=dict.fromkeys(queues, _load(name, kind, subject, value)))
     known = "weight:KEY, cap:KEY, rate:THROTTLE, burst:THROTTLE, charge:THROTTLE, key_cap, key_rate, key_burst, "
-    known += "in_flight_max, key_floor, quantum, strict_priority and pause:KEY"
+    known += "key_charge, in_flight_max, key_floor, quantum, strict_priority and pause:KEY"
     loads = "consumers, arrivals, arrivals:KEY, service and service:KEY"
     raise CandidateInvalid(f"Unknown setting {setting!r:.100}. Settings: {known}. Loads: {loads}.")
 
 
 _TENANT_FIELDS = ("key_cap", "key_rate", "key_burst", "in_flight_max", "key_floor")
-_SOME = {"quantum": "1", **dict.fromkeys(_TENANT_FIELDS, "1"), "consumers": "1", "arrivals": "x1", "service": "x1"}
+_SOME = {
+    "quantum": "1",
+    "key_charge": BY_MESSAGE,
+    **dict.fromkeys(_TENANT_FIELDS, "1"),
+    "consumers": "1",
+    "arrivals": "x1",
+    "service": "x1",
+}
 
 
 def _load(name: str, kind: str, key: str, value: str) -> Load:
@@ -127,9 +131,9 @@ def _times(name: str, value: str) -> float:
     return factor
 
 
-def _number(name: str, value: str | None) -> float | None:
+def _number(name: str, value: str) -> float | None:
     try:
-        return None if value is None else int(value) if value.isdecimal() else float(value)
+        return None if value == "none" else int(value) if value.isdecimal() else float(value)
     except ValueError:
         raise CandidateInvalid(f"{name}: the value must be a number.") from None
 
@@ -144,3 +148,12 @@ def _whole(name: str, value: str) -> int:
     if not value.isdecimal():
         raise CandidateInvalid(f"{name}: the value must be a whole number.")
     return int(value)
+
+
+_FIELDS: Final[dict[str, Callable[[str, str], Any]]] = {
+    "quantum": _whole,
+    "strict_priority": _truth,
+    "key_charge": lambda _name, value: BY_MESSAGE if value == "none" else value,
+    **dict.fromkeys(_TENANT_FIELDS, _number),
+}
+"""Fields of a queue policy, each with how its value is read."""
