@@ -23,6 +23,8 @@ class Priority(IntEnum):
     NORMAL = 1
     LOW = 2
 
+    __hash__ = int.__hash__  # that of an enum is a function in Python, and lanes are looked up by it
+
 
 def path_of(key: Key) -> tuple[str, ...]:
     """Return the key as a path of names, outermost first."""

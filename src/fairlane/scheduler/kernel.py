@@ -43,7 +43,7 @@ from fairlane.scheduler.policy import (
 from fairlane.scheduler.survey import Survey, survey
 from fairlane.scheduler.timers import Timers
 from fairlane.scheduler.tree import KeyNode
-from fairlane.scheduler.turns import serve_next, serve_plain
+from fairlane.scheduler.turns import serve_plain, serve_runs
 
 _LONG_AGO_MS = -(1 << 62)
 
@@ -194,6 +194,9 @@ class Kernel(Generic[I]):
                     leaf.list_lane(leaf)
                     self._keys.refresh(leaf)
                 continue
+            if self._join(leaf, item):
+                sequence = self._sequence
+                continue
             slow += 1
             refusal = self._offer(item)
             sequence = self._sequence
@@ -201,6 +204,31 @@ class Kernel(Generic[I]):
                 refusals.append(refusal)
         self._waiting += len(items) - slow
         return refusals
+
+    def _join(self, leaf: KeyNode, item: Item) -> bool:
+        """Append an item to a lane that has items, which changes nothing about turns. Return False if it can't.
+
+        What is left out of ``_offer`` is admission, timers and ``refresh``, because none of them can matter.
+        """
+        keys = self._keys
+        if item.lane is not None or keys.has_limits or item.due_ms is not None or item.deadline_ms is not None:
+            return False
+        lane: Lane | None = leaf
+        if not item.plain:
+            lane = None if leaf.extra is None or keys.is_strict else leaf.extra.get((item.priority, item.throttles))
+        if lane is None or lane.head is None:
+            return False
+        item.key = leaf.key
+        item.sequence = self._sequence + 1
+        self._sequence += 2
+        lane.append(item)
+        if keys.has_clocks:
+            item.held = self._shown(lane)
+        node = leaf
+        while (parent := node.parent) is not None:
+            node.waiting += 1
+            node = parent
+        return True
 
     def offer_rows(self, keys: Sequence[Key], numbers: Sequence[int], now_ms: int, make: MakeItems) -> None:
         """Add plain items of cost 1 by their numbers, which grow; see ``lanes``.
@@ -611,8 +639,7 @@ class Kernel(Generic[I]):
             if ring.serving is None and ring.is_plain_next():
                 serve_plain(ring, out, count, self._keys, counts_use=self._counts_use)
             else:
-                lane_of, note_served = self._parking.first_open_lane, self._note_holdups
-                serve_next(root, out, count, self._keys, lane_of, note_served, counts_use=self._counts_use)
+                serve_runs(root, out, count, self._keys, self._parking.first_open_lane, self._note_holdups)
 
     def _note_instant(self, now_ms: int | None) -> None:
         """Take note of the instant of a change, without time passing."""

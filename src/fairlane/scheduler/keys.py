@@ -54,6 +54,7 @@ class Keys:
         limited: the keys with a cap or a rate that are ready.
         has_rates: whether any key has ever had a rate.
         has_charges: whether any key has ever had one that charges by cost.
+        has_limits: whether any key has ever had a limit on its waiting items.
         capacity: how many items may be in use in all, and the keys that wait because there are as many.
     """
 
@@ -72,16 +73,17 @@ class Keys:
         self._name = name
         self._is_timed = is_timed
         self._portions: dict[str, Portion] = {}
-        self._counts_use = counts_use
+        self.counts_use = counts_use
         self._has_twins_to_tell = is_strict and counts_use
         self._throttles = throttles
         self.roots = [_root(priority) for priority in (Priority if is_strict else (Priority.NORMAL,))]
         self.leaves: list[dict[Key, KeyNode]] = [{} for _ in self.roots]
         self._provider: PolicyProvider | None = None
-        self._is_strict = is_strict
+        self.is_strict = is_strict
         self.normal_band = int(Priority.NORMAL) if is_strict else 0  # what ``band`` returns for most items
         self.quantum = quantum
         self.key_waiting_max = key_waiting_max
+        self.has_limits = key_waiting_max is not None
         self._policies: dict[Key, KeyPolicy] = {}
         self._paused: set[Key] = set()
         self._idle: deque[KeyNode] = deque()
@@ -95,11 +97,11 @@ class Keys:
 
     def band(self, priority: Priority) -> int:
         """Return the index of the tree that holds the items of a priority."""
-        return int(priority) if self._is_strict else 0
+        return int(priority) if self.is_strict else 0
 
     def leaf_of(self, item: Item) -> KeyNode:
         """Return the leaf of an item, creating it if needed."""
-        band: int = item.priority if self._is_strict else 0
+        band: int = item.priority if self.is_strict else 0
         leaf = self.leaves[band].get(item.key)
         return leaf if leaf is not None else self._make_leaf(band, item.key)
 
@@ -126,7 +128,7 @@ class Keys:
 
     def twins(self, node: KeyNode) -> list[KeyNode]:
         """Return the nodes of the same key as this one, including itself."""
-        if not self._is_strict:
+        if not self.is_strict:
             return [node]
         twins = self.find(node.key)
         if node.name is None:
@@ -212,7 +214,7 @@ class Keys:
 
     def lane_of(self, leaf: KeyNode, item: Item) -> Lane:
         """Return the lane of a leaf that an item belongs to, creating it if needed."""
-        if not item.throttles and (item.priority == Priority.NORMAL or self._is_strict):
+        if not item.throttles and (item.priority == Priority.NORMAL or self.is_strict):
             return leaf
         extra = leaf.extra
         if extra is None:
@@ -302,7 +304,7 @@ class Keys:
 
     def hand_out(self, node: KeyNode, count: int) -> None:
         """Count items of the key being served as in use. Below its cap nothing else depends on the count."""
-        if self._is_strict:
+        if self.is_strict:
             self.use(node, count)
         elif node.name is not None:
             node.in_use += count
@@ -311,7 +313,7 @@ class Keys:
 
     def release(self, key: Key, count: int) -> bool:
         """Count items of a key as no longer in use. Return False, with nothing changed, if fewer are in use."""
-        leaf = None if self._is_strict or type(key) not in _HASHABLE else self.leaves[0].get(key)
+        leaf = None if self.is_strict or type(key) not in _HASHABLE else self.leaves[0].get(key)
         if leaf is not None and leaf.is_simple and leaf.in_use >= count:  # nothing depends on the count
             leaf.in_use -= count
             if not leaf.waiting and not leaf.is_forgettable:
@@ -355,6 +357,8 @@ class Keys:
         # In the order in which they were crowded out. That of the nodes depends on a past that a replay may not know.
         for node in self.capacity.set(most, sum(in_use.values())):
             self.refresh(node)
+        for node in self.nodes():  # the fast paths know no such limit
+            self._classify(node)
 
     def crowd_out(self, leaf: KeyNode) -> bool:
         """Hold the outermost key of a leaf back if no more items of it may be in use. Return whether that is so."""
@@ -512,7 +516,7 @@ class Keys:
         return _DEFAULT_POLICY if node.name is None else self._policy_of(node.key)
 
     def _allow(self, policy: KeyPolicy) -> KeyPolicy:
-        if policy.cap is not None and not self._counts_use:
+        if policy.cap is not None and not self.counts_use:
             raise ValueError("A cap needs counts_use=True, which counts items from hand-out to release.")
         return policy
 
@@ -540,6 +544,7 @@ class Keys:
             self._set_rate(node, policy)
         node.backpressure = policy.backpressure
         node.waiting_max = policy.waiting_max
+        self.has_limits = self.has_limits or policy.waiting_max is not None
 
     def _set_rate(self, node: KeyNode, policy: KeyPolicy) -> None:
         """Give a key the rate of its policy, or none. A key that is shut opens, until its turn shows otherwise."""

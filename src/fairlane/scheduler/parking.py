@@ -77,7 +77,10 @@ class Parking:
         while (lane := leaf.first_lane()) is not None:
             cost = 1 if lane.head is None else lane.head.cost
             for portion in lane.portions:
-                if not portion.has_token(now_ms, cost) or self._has_rival(lane, portion):
+                bucket = portion.bucket
+                if not bucket.is_limited:
+                    continue
+                if not portion.has_token(now_ms, cost) or (bucket.charges_cost and self._has_rival(lane, portion)):
                     break
             else:
                 return lane
@@ -111,7 +114,7 @@ class Parking:
 
     def _has_rival(self, lane: Lane, portion: Portion) -> bool:
         """Return whether others have waited longer for a bucket that charges by cost, which saves tokens for them."""
-        gate = self._gates.get(portion.bucket) if portion.bucket.charges_cost else None
+        gate = self._gates.get(portion.bucket)
         if gate is None or gate.woken.get(lane, False):
             return False
         return any(gate in root.waits for root in self._keys.roots)

@@ -9,20 +9,28 @@ per item only what can't be left out. A plain key is never *open* between calls:
 to the place at the back, happens inside one iteration, so most flags of the node need not change at all. Only a turn
 that ``count`` cuts short is written down, by ``settle_turn``.
 
-A key with anything else (sub-keys, items in several lanes, throttles, a cap) takes the general path, ``serve_next``,
-which serves one run of items of one lane: as many as the lane's tokens, the deficits and caps from the leaf to the
-root, and the caller's ``count`` allow. A run must end where another key might be next, so it is only more than one item
-where nothing in between could change the choice.
+A key with anything else (sub-keys, items in several lanes, throttles, a cap) takes the general path, ``serve_runs``.
+A run is items of one lane: as many as the lane's tokens, the deficits and caps from the leaf to the root, and the
+caller's ``count`` allow. It must end where another key might be next, so it is only more than one item where nothing in
+between could change the choice. Most runs are of one item, so what ``Ring.next_turn`` and ``Ring.end_turn`` do in the
+usual case has lines of its own here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from fairlane.scheduler.item import Item
 from fairlane.scheduler.keys import Keys
 from fairlane.scheduler.lanes import Lane
 from fairlane.scheduler.tree import BOUNDARY, PATIENCE, KeyNode, Ring
+
+LaneOf: TypeAlias = Callable[[KeyNode, int], Lane | None]
+"""Returns the lane of a leaf to serve next at an instant, None if its lanes have to wait."""
+
+NoteServed: TypeAlias = Callable[[Lane, list[Item]], None]
+"""Takes note of items of a lane that are handed out."""
 
 
 def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call costs more than all it would do
@@ -105,54 +113,111 @@ def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call cos
             ring.settle_turn(node, cost)
 
 
-def serve_next(
-    root: KeyNode,
-    out: list[Item],
-    count: int,
-    keys: Keys,
-    lane_of: Callable[[KeyNode, int], Lane | None],
-    note_served: Callable[[Lane, list[Item]], None],
-    *,
-    counts_use: bool,
-) -> bool:
-    """Serve the next run of items of the key whose turn it is, of any kind. Return False when no key is ready.
+def serve_runs(  # noqa: C901, PLR0912, PLR0915 - in one piece for the same reason
+    root: KeyNode, out: list[Item], count: int, keys: Keys, lane_of: LaneOf, note_served: NoteServed
+) -> None:
+    """Serve runs of items of keys of any kind, until a plain key is next, no key is ready or ``count`` are out.
 
-    A turn that ends and a lane that parks count as progress too: the caller calls again. ``note_served`` receives the
-    items of a run before the lane can be emptied and its stopwatch reset.
+    A turn that ends and a lane that parks serve nothing, and the next key is asked. ``note_served`` receives the items
+    of a run before the lane can be emptied and its stopwatch reset.
     """
-    leaf = root
-    while (ring := leaf.ring) is not None:
-        child = ring.serving if ring.serving is not None else ring.next_turn()
-        if child is None:
-            return False
-        leaf = child
-    lane = lane_of(leaf, keys.now_ms)
-    if lane is None or (head := lane.head) is None:
-        # All its lanes have just been parked: it leaves the ring, and the caller asks the next key.
-        keys.refresh(leaf)
-        return True
-    if leaf.deficit < head.cost and leaf.parent is not None and leaf.parent.ring is not None:
-        leaf.parent.ring.end_turn(leaf, head.cost)  # the most common outcome of _means, without the call
-        return True
-    credit, count_max = _means(leaf, head.cost, count - len(out))
-    if keys.capacity.most is not None:
-        count_max = min(count_max, keys.capacity.allowance(leaf.outermost()))
-    if not count_max:
-        return True
-    if leaf.extra is not None:
-        credit, count_max = _limit_of_run(leaf, lane, credit, count_max)
-    served, spent = _hand_out(lane, out, count_max, credit)
-    if keys.has_clocks:
-        note_served(lane, out[len(out) - served :])
-    _charge(leaf, served, spent, keys, counts_use=counts_use)
-    if lane.head is None:
-        keys.lane_emptied(lane)
-        keys.refresh(leaf)
-    _end_spent_turns(leaf)
-    return True
+    top = root.ring
+    if top is None:
+        return
+    hand_out = out.append
+    is_free = keys.capacity.most is None and not keys.has_rates
+    counts_use = keys.counts_use
+    while top.ready and (left := count - len(out)) > 0:
+        if top.serving is None and not top.resumed and top.order[0].is_plain:
+            return
+        leaf, ring = root, top
+        below: Ring | None = top
+        while below is not None:
+            ring = below
+            node = ring.serving
+            if node is not None:
+                leaf = node
+            elif (node := ring.order[0]).is_ready and not node.is_open and not ring.resumed:
+                # The usual case of next_turn.
+                ring.order.popleft()
+                ring.serving = leaf = node
+                node.is_queued = False
+                node.is_open = True
+                node.turns += 1
+                node.round = ring.round
+                node.deficit += node.share
+            elif (node := ring.next_turn()) is not None:
+                leaf = node
+            else:
+                return
+            below = leaf.ring
+        lane = leaf if is_free and leaf.extra is None else lane_of(leaf, keys.now_ms)
+        if lane is None or (head := lane.head) is None:
+            keys.refresh(leaf)  # all its lanes have just been parked: it leaves the ring
+            continue
+        credit, cost = leaf.deficit, head.cost
+        if credit < cost:
+            ring.end_turn(leaf, cost)
+            continue
+        if ring is not top or leaf.cap is not None or not is_free:
+            credit, left = _means(leaf, cost, left, keys)
+            if not left:
+                continue
+        if credit > cost and leaf.extra is not None:  # otherwise the run has one item
+            credit, left = _limit_of_run(leaf, lane, credit, left)
+        served = spent = 0
+        after: Item | None = head
+        while after is not None and served < left and (total := spent + after.cost) <= credit:
+            hand_out(after)
+            served += 1
+            spent = total
+            item, after = after, after.next
+            item.lane = item.next = item.previous = None
+            if after is None and lane.behind is not None:
+                after = lane.refill()
+        lane.head = after
+        if after is None:
+            lane.tail = None
+        else:
+            after.previous = None
+        for portion in lane.portions:
+            portion.take(served, spent)
+        if keys.has_clocks:
+            note_served(lane, out[len(out) - served :])
+        if not is_free:
+            keys.capacity.in_use += served
+        charged = leaf
+        while (parent := charged.parent) is not None:
+            charged.deficit -= spent
+            charged.waiting -= served
+            if charged.rate is not None:
+                charged.rate.bucket.take(served, spent)
+            if counts_use:
+                keys.hand_out(charged, served)
+            charged = parent
+        if after is None:
+            keys.lane_emptied(lane)
+            keys.refresh(leaf)
+        cost = 1
+        if leaf.deficit > 0 and (next_lane := leaf.first_lane()) is not None and next_lane.head is not None:
+            cost = next_lane.head.cost
+        # The turn of every node ends that can't continue: of the leaf if it can't pay for its next item, of an inner
+        # node if it has no deficit left at all. Its next item is not known, since any of its children may be next.
+        charged = leaf
+        while (parent := charged.parent) is not None and (around := parent.ring) is not None:
+            if (lacks := cost - charged.deficit) > 0 and around.serving is charged:
+                # The usual case of end_turn: it can pay soon, and no round has gone by without it.
+                if lacks <= PATIENCE * charged.share and charged.round == around.round:
+                    around.serving = None
+                    charged.is_open = False
+                    charged.is_queued = True
+                    around.order.append(charged)
+                else:
+                    around.end_turn(charged, cost)
+            charged, cost = parent, 1
 
 
-def _means(leaf: KeyNode, cost: int, count: int) -> tuple[int, int]:
+def _means(leaf: KeyNode, cost: int, count: int, keys: Keys) -> tuple[int, int]:
     """Return how much may be spent and how many items served, limited by every node from the leaf up.
 
     The turn of the lowest node that can't pay is ended, and nothing is served until the rings have been asked again:
@@ -164,7 +229,8 @@ def _means(leaf: KeyNode, cost: int, count: int) -> tuple[int, int]:
         if node.deficit < cost:
             parent.ring.end_turn(node, cost)
             return 0, 0
-        credit = min(credit, node.deficit)
+        if node.deficit < credit:
+            credit = node.deficit
         if node.cap is not None:
             count_max = min(count_max, node.cap - node.in_use)
         if node.rate is not None and node.rate.bucket.charges_cost:
@@ -172,6 +238,8 @@ def _means(leaf: KeyNode, cost: int, count: int) -> tuple[int, int]:
         elif node.rate is not None:
             count_max = min(count_max, node.rate.bucket.ready())
         node = parent
+    if keys.capacity.most is not None:
+        count_max = min(count_max, keys.capacity.allowance(leaf.outermost()))
     return credit, count_max
 
 
@@ -185,50 +253,3 @@ def _limit_of_run(leaf: KeyNode, lane: Lane, credit: int, count_max: int) -> tup
         elif portion.bucket.is_limited:
             count_max = min(count_max, portion.ready())
     return credit, count_max
-
-
-def _hand_out(lane: Lane, out: list[Item], count_max: int, credit: int) -> tuple[int, int]:
-    served = spent = 0
-    head = lane.head
-    while head is not None and served < count_max and (after := spent + head.cost) <= credit:
-        out.append(head)
-        served += 1
-        spent = after
-        item, head = head, head.next
-        item.lane = item.next = item.previous = None
-        if head is None and lane.behind is not None:
-            head = lane.refill()
-    lane.head = head
-    if head is None:
-        lane.tail = None
-    else:
-        head.previous = None
-    for portion in lane.portions:
-        portion.take(served, spent)
-    return served, spent
-
-
-def _charge(leaf: KeyNode, served: int, spent: int, keys: Keys, *, counts_use: bool) -> None:
-    keys.capacity.in_use += served
-    node = leaf
-    while (parent := node.parent) is not None:
-        node.deficit -= spent
-        node.waiting -= served
-        if node.rate is not None:
-            node.rate.bucket.take(served, spent)
-        if counts_use:
-            keys.hand_out(node, served)
-        node = parent
-
-
-def _end_spent_turns(leaf: KeyNode) -> None:
-    """End the turn of every node that can't continue: the leaf if it can't pay for its next item, an inner node if it
-    has no deficit left at all. An inner node's next item is not known, since any of its children may be next.
-    """
-    lane = leaf.first_lane() if leaf.deficit > 0 else None
-    cost = lane.head.cost if lane is not None and lane.head is not None else 1
-    node = leaf
-    while (parent := node.parent) is not None and (ring := parent.ring) is not None:
-        if node.deficit < cost and ring.serving is node:
-            ring.end_turn(node, cost)
-        node, cost = parent, 1

@@ -70,6 +70,16 @@ def test_a_limit_that_changes_acts_at_once() -> None:
     assert keys_at(kernel) == {"a": 2, "b": 8}
 
 
+def test_a_limit_holds_for_items_that_waited_before_it_was_set() -> None:
+    """A kernel without a limit gets one while plain items wait, and loses it again."""
+    kernel: Kernel[Item] = Kernel(counts_use=True)
+    offer(kernel, "a", 10)
+    kernel.set_in_use_max(4)
+    assert keys_at(kernel) == {"a": 4}
+    kernel.set_in_use_max(None)
+    assert keys_at(kernel) == {"a": 6}
+
+
 def test_shares_follow_weights_at_the_limit() -> None:
     """With one release at a time, keys still get items by weight."""
     kernel = limited(10)
