@@ -65,6 +65,8 @@ class Tracked:
     gone_at: int = _NEVER
     """The line of the log at which it was reported gone."""
     may_be_gone: bool = False
+    open_cancels: int = 0
+    """How many cancels of it have no answer yet: each may have ended its lease."""
 
     def last_token(self) -> int:
         """Return the greatest fencing token seen of it."""
@@ -134,6 +136,8 @@ class Auditor:
         call = self._open[fields["n"]] = Call(fields, self._at, self._token_floor)
         for held in self._held_by(call):
             held.open_calls += 1
+        for message in self._cancelled_by(call):
+            message.open_cancels += 1
         if fields["do"] in ("enqueue", "forward"):
             self._asked_names.update(fields["names"])
         if fields["do"] == "state":
@@ -150,8 +154,13 @@ class Auditor:
         receipts = call.asked.get("receipts", ())
         return [self._leases[message_id, token] for message_id, token in receipts]
 
+    def _cancelled_by(self, call: Call) -> list[Tracked]:
+        return [self.messages[message_id] for message_id in call.asked.get("ids", ())]
+
     def _answer(self, call: Call, answered: Fields) -> None:
         verb = call.asked["do"]
+        for message in self._cancelled_by(call):
+            message.open_cancels -= 1
         if self._may_fail and answered.get("error") == "store_failed":
             self.counts["calls refused with store_failed"] += 1
             self._leave_open(call, is_last=False)
@@ -188,9 +197,8 @@ class Auditor:
                 held.message.may_be_gone = True
             if verb == "forward" and is_last:
                 self._forwards.append((held.message.id, call.asked["names"]))
-        if verb == "cancel":
-            for message_id in call.asked["ids"]:
-                self.messages[message_id].may_be_gone = True
+        for message in self._cancelled_by(call):
+            message.may_be_gone = True
 
     # ------------------------------------------------------------------------------------------------- enqueue and take
 
@@ -279,8 +287,10 @@ class Auditor:
     @staticmethod
     def _is_surely_live(held: Held, now_ms: int) -> bool:
         is_undisturbed = held.ended_at == _NEVER and not held.is_in_doubt and not held.open_calls
-        is_latest = held.token == held.message.last_token() and held.message.gone_at == _NEVER
-        return is_undisturbed and is_latest and now_ms < held.expires_ms and not held.message.may_be_gone
+        message = held.message
+        is_latest = held.token == message.last_token() and message.gone_at == _NEVER
+        is_kept = not message.may_be_gone and not message.open_cancels
+        return is_undisturbed and is_latest and is_kept and now_ms < held.expires_ms
 
     def _accepted(self, verb: str, call: Call, held: Held, result: Any) -> None:
         message = held.message

@@ -14,6 +14,7 @@ import pytest
 from fairlane.adapters.folder.high_water import (
     RESERVE_MIN,
     HighWater,
+    HighWaterKeeper,
     boot_id,
     read_high_water,
     write_high_water,
@@ -128,6 +129,20 @@ def test_a_closed_store_skips_nothing(folder: Path) -> None:
     extent = again.recover()
     assert (extent.next_sequence, extent.reserved) == (reserved + 1, 0)
     again.close()
+
+
+def test_each_crash_skips_one_reservation(tmp_path: Path) -> None:
+    """What is skipped after a crash is no pace to reserve by: a broker that crashes over and over never runs out."""
+    end, crashes = 1, 100
+    for _ in range(crashes):
+        keeper = HighWaterKeeper(tmp_path)
+        end = keeper.begin(end, read_high_water(tmp_path) or HighWater()) + 1
+        keeper.synced = keeper.answered = end
+        keeper.note()
+        keeper.abandon()
+    mark = read_high_water(tmp_path)
+    assert mark is not None
+    assert mark.reserved < (crashes + 1) * (RESERVE_MIN + 1)
 
 
 def test_sequences_are_reserved_on_disk_before_they_are_used(tmp_path: Path) -> None:

@@ -132,6 +132,8 @@ class HighWaterKeeper:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._mark = HighWater()
+        self._paced_to = 1
+        """How far the pace of this process was measured; what it skipped when it began is not its pace."""
         self._issued: int | None = None
         """Sequences before it were issued by this process, or may have been by an earlier one; None before opening."""
 
@@ -155,6 +157,7 @@ class HighWaterKeeper:
             self._issued = found.reserved if self._issued is None else max(self._issued, self.answered)
             self.answered = self.synced = end
             self._mark = HighWater(answered=end, synced=end, reserved=found.reserved, boot=self._files.boot_id())
+            self._paced_to = max(end, self._issued)
             self._advance(max(end, self._issued))
             self._stopped = threading.Event()
         threading.Thread(target=self._follow, args=(self._stopped,), name="fairlane-high-water", daemon=True).start()
@@ -201,7 +204,8 @@ class HighWaterKeeper:
 
     def _advance(self, end: int) -> None:
         answered, synced = self.answered, min(self.synced, self.answered)
-        ahead = max(RESERVE_MIN, _RESERVE_RATIO * (answered - self._mark.answered))
+        ahead = max(RESERVE_MIN, _RESERVE_RATIO * (answered - self._paced_to))
+        self._paced_to = max(self._paced_to, answered)
         reserved = max(self._mark.reserved, end + ahead)
         mark = replace(self._mark, answered=answered, synced=synced, reserved=reserved)
         self._write(mark)
