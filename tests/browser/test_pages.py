@@ -68,6 +68,25 @@ def test_message(server: Served, viewer: Viewer) -> None:
     viewer.sees("No longer in a queue: it was acknowledged.")
 
 
+def test_a_running_message_is_followed(server: Served, viewer: Viewer) -> None:
+    """Its progress appears as the worker reports it; when the attempt has failed, so do its worker and traceback."""
+    server.post("queues/create", {"queue": "films", "policy": {"backoff_ms": 0}})
+    (message_id,) = server.enqueue("films", "acme")
+    (receipt,) = server.lease("films")
+    page = viewer.open(server, f"message/films/{message_id}")
+    page.locator("#progress", has_text="\N{EN DASH}").wait_for()
+    for fraction, note, told in ((0.25, "reel 1", "25 % reel 1"), (0.5, "", "50 %")):
+        progress = {"queue": "films", "receipt": receipt, "fraction": fraction, "note": note}
+        server.post("queue/progress", progress)
+        page.locator("#progress", has_text=told).wait_for()
+    detail = {"traceback": "File film.py, line 7", "worker": "w1", "host": "h1"}
+    server.post("queue/nack", {"queue": "films", "receipts": [receipt], "error": "torn", "detail": detail})
+    viewer.sees("no consumer is asking")
+    assert "failure on w1" in page.locator(".errors li").inner_text()
+    page.click("text=Traceback")
+    assert page.locator(".errors pre").inner_text() == "File film.py, line 7"
+
+
 def test_dead_letters(server: Served, viewer: Viewer) -> None:
     """Dead letters are grouped by error; a dry run moves nothing, a confirmed redrive moves one group."""
     server.post("queues/create", {"queue": "jobs"})

@@ -16,7 +16,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import httpx
+try:
+    import httpx
+except ImportError as error:
+    raise ImportError("The server needs httpx: install fairlane[server].") from error
 
 from fairlane.client.retries import Retries
 from fairlane.client.transport.websocket import FRAME_BYTES_MAX, WebSocketTransport

@@ -114,6 +114,7 @@ async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
     limits, first_reserved = fit(settings.limits, listeners=1 if settings.grpc_port is None else 2)
     settings = replace(settings, limits=limits)
     with listen(settings) as listener, watching() as watchdog:
+        watchdog.is_starting = True
         async with _opened(settings, listener, watchdog) as gateway:
             context = await _server_context(gateway, settings, echo, watchdog)
             server = HttpServer(context, settings, listener, first_reserved=first_reserved)
@@ -129,6 +130,7 @@ async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
                     _in_background(_watch_node(node, _advertised(grpc_address, node), server)),
                 ):
                     print_banner(settings, listener, grpc_address, echo)
+                    watchdog.is_starting = False
                     _log.info("The server has started at %s.", address_of(settings, listener))
                     await server.serve()
     _log.info("The server has shut down.")

@@ -61,6 +61,7 @@ class Watchdog:
         stalls: how many there were, by cause.
         stalled_s: how long they took together, by cause.
         longest_s: how long the longest took.
+        is_starting: whether the server has no callers yet, whom a stall could delay; then stalls are logged as debug.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Watchdog:
         self.stalls: Counter[str] = Counter()
         self.stalled_s: defaultdict[str, float] = defaultdict(float)
         self.longest_s = 0.0
+        self.is_starting = False
 
     def stuck_s(self) -> float:
         """Return for how long the loop has not made progress; 0 if it is not watched."""
@@ -115,7 +117,8 @@ class Watchdog:
             return
         self._logged_s[cause] = now_s
         more = self._unlogged.pop(cause, 0)
-        _log.warning(
+        _log.log(
+            logging.DEBUG if self.is_starting else logging.WARNING,
             "The event loop was blocked for %.0f ms. Cause: %s%s.%s",
             took_s * 1_000,
             cause,

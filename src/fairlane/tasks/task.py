@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from fairlane.client.aio import AsyncClient
 from fairlane.client.limited import AsyncLimitedClient
+from fairlane.client.tracing import traced
 from fairlane.errors import FairlaneError, Forbidden, InvalidArgument, QueueNotFound
 from fairlane.model.message import Key, NewMessage
 from fairlane.model.schedules import ScheduleSpec
@@ -19,7 +20,8 @@ from fairlane.tasks.calls import TaskCall
 from fairlane.tasks.handle import JobHandle, ThreadJobHandle
 from fairlane.tasks.homes import AppHomes
 from fairlane.tasks.options import Duration, SendOptions, SendTerms, span_ms
-from fairlane.verbs.messages import ENQUEUE_WAIT_MS, EnqueueResult
+from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Enqueue, EnqueueResult
+from fairlane.verbs.methods.conversions import enqueued_of
 from fairlane.worker.handlers import is_async
 from fairlane.worker.policy import HandlerPolicy
 
@@ -31,7 +33,7 @@ UniqueSource: TypeAlias = str | Callable[..., str | int | None]
 """Where the unique key of a job comes from: the name of a parameter, or a function of the arguments."""
 KeySource: TypeAlias = str | Callable[..., Key | int | None]
 """Where the fairness key of a job comes from: the name of a parameter, or a function of the arguments."""
-Sent: TypeAlias = "list[str | FairlaneError]"
+Sent: TypeAlias = "list[EnqueueResult | FairlaneError]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +172,10 @@ class TypedTask(Generic[P, R]):
         """
         messages = [self._message_of(call) for call in calls]
         sent = await self._context.homes.call(lambda client: self._enqueue_many(client, messages))
-        return [each if isinstance(each, FairlaneError) else self.job(each) for each in sent]
+        return [
+            each if isinstance(each, FairlaneError) else self.job(str(each.id), is_repeat=each.is_repeat)
+            for each in sent
+        ]
 
     def send_sync(self, *args: P.args, **kwargs: P.kwargs) -> ThreadJobHandle[R]:
         """Send a job from a thread; see ``send``."""
@@ -180,7 +185,10 @@ class TypedTask(Generic[P, R]):
         """Send a job for each mapping of arguments, from a thread; see ``send_many``."""
         messages = [self._message_of(call) for call in calls]
         sent = self._context.homes.call_sync(lambda client: self._enqueue_many(client, messages))
-        return [each if isinstance(each, FairlaneError) else self.thread_job(each) for each in sent]
+        return [
+            each if isinstance(each, FairlaneError) else self.thread_job(str(each.id), is_repeat=each.is_repeat)
+            for each in sent
+        ]
 
     def job(self, job_id: str, *, is_repeat: bool = False) -> JobHandle[R]:
         """Return the handle of a job that was sent before, by its id."""
@@ -232,10 +240,14 @@ class TypedTask(Generic[P, R]):
     async def _enqueue_many(self, client: AsyncClient, messages: Sequence[NewMessage]) -> Sent:
         limited = self._limited(client)
         try:
-            return await limited.enqueue_many(self.queue, messages, wait_ms=self._wait_ms())
+            return await self._sent(limited, messages)
         except QueueNotFound as missing:
             await self._create_queue(limited, missing)
-        return await limited.enqueue_many(self.queue, messages, wait_ms=self._wait_ms())
+        return await self._sent(limited, messages)
+
+    async def _sent(self, client: AsyncLimitedClient, messages: Sequence[NewMessage]) -> Sent:
+        request = Enqueue(queue=self.queue, messages=list(traced(messages)), wait_ms=self._wait_ms())
+        return enqueued_of((await client.call(request)).results)  # enqueue_many() would not say which repeat a job
 
     async def _create_queue(self, client: AsyncLimitedClient, missing: QueueNotFound) -> None:
         """Create the queue as declared, because the producer came before the worker; operators may reserve that."""

@@ -90,6 +90,16 @@ def test_a_missing_extra_is_named() -> None:
     assert CliRunner().invoke(cli, ["queue", "list"], obj=refusing(fault)).exception is fault
 
 
+@pytest.mark.parametrize("package", ["httpx", "uvicorn"])
+def test_a_server_without_its_packages_names_its_extra(package: str) -> None:
+    """Whichever package is missing, the remedy is the extra with all of them, not a smaller one."""
+    program = f"import sys; sys.modules[{package!r}] = None; from fairlane.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "serve"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.endswith("remedy: Install the extra that brings it: fairlane[server].\n")
+    assert len(done.stderr.splitlines()) == 2
+
+
 def test_json_errors_have_a_retry_delay() -> None:
     """An error as JSON has the time to wait before the next try."""
     refuse = refusing(QueueFull("Full.", retry_after_ms=5))

@@ -85,6 +85,15 @@ def test_stalls_by_the_same_cause_are_logged_every_ten_seconds(caplog: pytest.Lo
     assert loop.watchdog.stalls["unknown"] == 51
 
 
+def test_stalls_during_the_start_are_counted_but_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody waits for a server that starts: the first line of a new server is not a warning."""
+    loop = Loop()
+    loop.watchdog.is_starting = True
+    loop.block(0.5)
+    assert loop.watchdog.stalls == {"unknown": 1}
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 def test_a_loop_that_hangs_is_stuck_until_it_goes_on() -> None:
     """That is what the ownership of stores depends on."""
     loop = Loop()

@@ -342,6 +342,21 @@ def test_a_unique_task_has_one_job_at_a_time() -> None:
         assert rebuild.send_sync("a", "acme").id != first.id
 
 
+def test_a_batch_says_which_jobs_are_known_already() -> None:
+    """Of several jobs sent together, those that repeat another have its id, and say so."""
+    app = App()
+
+    @app.task(queue="shop", unique="index")
+    def rebuild(index: str) -> None: ...
+
+    with app.testing():
+        first = rebuild.send_sync("a")
+        sent = rebuild.send_many_sync([{"index": index} for index in ("a", "b", "b")])
+        handles = [handle for handle in sent if not isinstance(handle, FairlaneError)]
+        assert [handle.is_repeat for handle in handles] == [True, False, True]
+        assert (handles[0].id, handles[2].id) == (first.id, handles[1].id)
+
+
 def test_a_unique_argument_must_be_a_parameter() -> None:
     """The error names the task and suggests the parameter."""
     app = App()

@@ -4,7 +4,7 @@ import { call, journal, journals, wholeOf } from "./api.js";
 import { cancelMessages } from "./messages.js";
 import { Pager, Table, ago, agoText, el, field, fold, instant, keyText, number, once, setText, span } from "./dom.js";
 
-const SLICE = 50000, SLICES_MAX = 40, PAYLOAD_MAX = 4096, FOUND_MAX = 100;
+const SLICE = 50000, SLICES_MAX = 40, PAYLOAD_MAX = 4096, FOUND_MAX = 100, CHANGE_MS = 20000;
 // An id holds the number of its message; the journal writes the number alone.
 const ID = /^([0-9a-f]{1,16}|[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})$/i;
 
@@ -88,8 +88,27 @@ async function show(app, place, queue, id) {
   if (!view?.message && at) view = await lookedAt(at, id);
   if (!view?.message && dead) view = (await lookedAt(dead, id)) ?? view;
   const state = view?.message?.state_etag ? await stateOf(view.message) : [];
-  place.replaceChildren(...explained(app, view, history), ...(view?.message ? [controls(app, place, view.message), ...content(view.message)] : []), ...state, timeline(history));
+  const progress = el("span", { id: "progress" }, progressText(view?.status));
+  place.replaceChildren(...explained(app, view, history), ...(view?.message ? [controls(app, place, view.message), ...content(view, progress)] : []), ...state, timeline(history));
+  if (view?.status?.status === "running") follow(app, place, progress, view.status);
   return Boolean(view?.message || history.events.length);
+}
+
+// Follows a running message without polling: its progress as it is reported, and everything else when it runs no more.
+async function follow(app, place, shown, { queue, id, version, attempts }) {
+  const status = await call("message/status", { queue, id, after: version, wait_ms: CHANGE_MS }).catch(() => null);
+  if (!status || !shown.isConnected) return;
+  if (status.status !== "running" || status.attempts !== attempts) {
+    show(app, place, queue, id);
+    return;
+  }
+  setText(shown, progressText(status));
+  follow(app, place, shown, status);
+}
+
+function progressText(status) {
+  const { fraction, note } = status?.progress ?? {};
+  return [fraction === undefined || fraction === null ? null : `${Math.round(fraction * 100)} %`, note].filter(Boolean).join(" ") || "–";
 }
 
 async function stateOf(message) {
@@ -104,8 +123,9 @@ async function stateOf(message) {
 
 async function lookedAt(queue, id) {
   try {
-    const [message, why] = await Promise.all([call("queue/get", { queue, id }), call("queue/explain", { queue, id }).catch(() => null)]);
-    return { message, why };
+    const [message, why, status] = await Promise.all([call("queue/get", { queue, id }),
+      ...["queue/explain", "message/status"].map(verb => call(verb, { queue, id }).catch(() => null))]);
+    return { message, why, status };
   } catch (error) {
     return { refusal: error };
   }
@@ -174,15 +194,17 @@ function explained(app, view, history) {
 
 const ENDINGS = { acked: "it was acknowledged", removed: "it was removed", dead: "it became a dead letter" };
 
-function content(message) {
+function content({ message, status }, progress) {
   const facts = [
     ["queue", message.queue], ["key", keyText(message.fairness_key)], ["status", message.status], ["weight", message.weight], ["cost", message.cost],
     ["priority", message.priority], ["throttles", message.throttles.join(", ") || "none"], ["attempts", `${message.attempts}, ${message.failures} failed`],
-    ["owner", message.owner ?? "–"], ["correlation id", message.correlation_id ?? "–"], ["size", `${number(message.size)} bytes`],
+    ["owner", message.owner ?? "–"], ...(status?.status === "running" ? [["progress", progress]] : []), ["correlation id", message.correlation_id ?? "–"], ["size", `${number(message.size)} bytes`],
   ];
-  const list = el("dl", { class: "facts" }, ...facts.map(([title, value]) => el("div", {}, el("dt", {}, title), el("dd", {}, String(value)))));
+  const list = el("dl", { class: "facts" }, ...facts.map(([title, value]) => el("div", {}, el("dt", {}, title), el("dd", {}, value instanceof Node ? value : String(value)))));
   const headers = Object.entries(message.headers ?? {});
-  const errors = message.errors.map(({ at_ms, attempt, reason, error }) => el("li", {}, `${instant(at_ms)}, attempt ${attempt}, ${reason}: `, folded(error || "no error text")));
+  const errors = message.errors.map(({ at_ms, attempt, reason, error, detail }) => el("li", {},
+    `${instant(at_ms)}, attempt ${attempt}, ${reason}${detail?.worker ? ` on ${detail.worker}` : ""}: `, folded(error || "no error text"),
+    detail?.traceback ? el("details", {}, el("summary", {}, "Traceback"), el("pre", { tabindex: "0" }, detail.traceback)) : null));
   return [el("section", { class: "panel" }, list,
     headers.length ? el("dl", { class: "headers" }, ...headers.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])) : null,
     errors.length ? el("ul", { class: "errors" }, ...errors) : null,
