@@ -276,8 +276,9 @@ def _needing_extra(url: StoreUrl) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        extra = "postgres" if url.scheme == "postgresql" else "s3"
-        raise InvalidArgument(f"A store at {url.scheme}:// needs more: install fairlane[{extra}].") from error
+        package, extra = ("psycopg", "postgres") if url.scheme == "postgresql" else ("obstore", "s3")
+        needed = f"A store at {url.scheme}:// needs the package {package}: install fairlane[{extra}]."
+        raise InvalidArgument(needed) from error
 
 
 def _postgres_board(url: StoreUrl) -> Board:

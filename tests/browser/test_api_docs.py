@@ -20,6 +20,9 @@ def test_the_api_is_documented_by_task_with_examples_to_try(server: Served, view
     assert (
         enqueue.locator("tbody tr", has_text="wait_ms").locator("td").last.inner_text().startswith("How long to wait")
     )
+    assert (
+        enqueue.locator("tbody tr", has_text="queue").first.locator("td").last.inner_text() == "The name of the queue."
+    )
     enqueue.get_by_role("button", name="Send POST to this server").click()
     enqueue.locator("pre", has_text='"results"').wait_for()
     enqueue.locator("p", has_text="200 OK in").wait_for()

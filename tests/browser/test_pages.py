@@ -24,7 +24,7 @@ def test_queues(server: Served, viewer: Viewer) -> None:
     viewer.shows("calm", "healthy", "0", "0")
     assert page.locator("#state").inner_text() == "live"
     server.lease("full", 10)
-    viewer.sees("acme is noisy: 95 % of all work is its. It receives 80 % of the service and is entitled to 80 %.")
+    viewer.sees("acme is noisy: it sends 95 % of all work. It receives 80 % of the service and is entitled to 80 %.")
 
 
 def test_queue(server: Served, viewer: Viewer) -> None:

@@ -144,6 +144,28 @@ def test_what_outlasts_the_grace_is_given_back(server: ServerProcess, start: Cal
             assert (message.status, message.failures) == ("waiting", 0)
 
 
+def test_a_worker_runs_the_sources_as_they_are_now(
+    server: ServerProcess, start: Callable[..., Shift], tmp_path: Path
+) -> None:
+    """With --reload a changed handler is used, and a program that can't be imported waits for the next change."""
+    shift, program = start("--reload"), tmp_path / "tasks.py"
+    with Client(server.url) as client:
+        client.enqueue("quick", b"one")
+        shift.until("quick one")
+        program.write_text(APP.replace('say("quick"', 'say("newer"'))
+        shift.until("tasks.py has changed; restarting.")
+        shift.until("Worker stopped")
+        client.enqueue("quick", b"two")
+        shift.until("newer two")
+        program.write_text("def broken(:")
+        shift.until("SyntaxError")
+        shift.until("restarting when a source file changes")
+        program.write_text(APP)
+        client.enqueue("quick", b"three")
+        shift.until("quick three")
+    assert shift.end() == 0
+
+
 def test_processes_share_the_work_and_are_started_again(server: ServerProcess, start: Callable[..., Shift]) -> None:
     """A message that kills its process is handled by another; SIGTERM ends all of them with 0."""
     shift = start("--processes", "2")

@@ -34,7 +34,7 @@ def broker_command(
             is_sure = asks is None or given.pop("is_sure")
             with session.broker() as broker:
                 if asks is not None and not is_sure:
-                    if "queue" in given:
+                    if given.get("queue") is not None:
                         broker.queue(given["queue"])
                     confirm(asks.format(**given), is_sure=False)
                 thing, readable = function(broker, **given)

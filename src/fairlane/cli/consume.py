@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import click
 
-from fairlane.cli.errors import REFUSED, Quit
+from fairlane.cli.errors import NOTHING, REFUSED, Quit
 from fairlane.cli.formatting import as_json, message_count
 from fairlane.cli.interaction import stoppable
 from fairlane.cli.leases import lease
@@ -56,8 +56,9 @@ def consume_command(
     stays leased; use the id and token that --output json prints to acknowledge it later. Without either the first
     messages are printed and wait again when the command ends.
 
-    The command ends when the queue is empty, unless --follow or --wait is given. With --output json each line is a
-    complete message. A payload above payload_bytes_max is printed as it arrives, and only its size is in JSON.
+    The command ends when the queue is empty, unless --follow or --wait is given. Exit code 4 means that no message was
+    printed. With --output json each line is a complete message. A payload above payload_bytes_max is printed as it
+    arrives, and only its size is in JSON.
     """
     if follow and is_acking is None:
         raise click.UsageError("--follow needs --ack or --no-ack.")
@@ -68,21 +69,20 @@ def consume_command(
         printer = MessagePrinter(
             broker, queue, raw_output(), is_json=session.is_json, is_acking=is_acking, visibility_ms=visibility
         )
-        left = count
         try:
-            while left is None or left > 0:
-                batch = _BATCH if left is None else min(_BATCH, left)
+            while batch := _BATCH if count is None else min(_BATCH, count - printer.printed):
                 deliveries = lease(broker, queue, batch, wait_ms=wait_ms, visibility_ms=visibility, owner=owner)
                 if not deliveries:
                     break
                 printer.take(deliveries)
-                left = None if left is None else left - len(deliveries)
         finally:
             printer.end()
     if printer.lost:
         lost = message_count(printer.lost)
         click.echo(f"{lost} printed but not acknowledged, because their leases had ended.", err=True)
         raise Quit(REFUSED)
+    if not printer.printed:
+        raise Quit(NOTHING)
 
 
 @dataclass(slots=True)
@@ -95,6 +95,7 @@ class MessagePrinter:
     is_json: bool
     is_acking: bool | None
     visibility_ms: int | None = None
+    printed: int = 0
     lost: int = 0
     """How many messages were printed but could not be acknowledged."""
     shown: list[Receipt] = field(default_factory=list)
@@ -102,13 +103,14 @@ class MessagePrinter:
 
     def take(self, deliveries: list[Delivery]) -> None:
         """Print messages and acknowledge them; return those that could not be printed to the queue."""
-        printed = 0
+        count = 0
         try:
             for delivery in deliveries:
                 self._print(delivery)
-                printed += 1
+                count += 1
         finally:
-            self._settle(deliveries[:printed], deliveries[printed:])
+            self.printed += count
+            self._settle(deliveries[:count], deliveries[count:])
 
     def end(self) -> None:
         """Return what was printed but is neither acknowledged nor to stay leased."""

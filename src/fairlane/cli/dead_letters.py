@@ -186,7 +186,7 @@ def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  #
             target=options["target"],
         )
         if options["wait"] or view.is_dry_run or session.endpoint.is_embedded:
-            view = _follow(broker, view)
+            view = follow(broker, view)
     session.answer(view, _summary(view))
     if view.status == "failed":
         raise Quit(REFUSED)
@@ -207,7 +207,7 @@ def _redrive_selected(session: Session, queue: str, options: dict[str, Any]) -> 
             if options["is_dry_run"]:
                 break
             wanted = msgspec.structs.replace(filter_of(options), ids=batch)
-            view = _follow(
+            view = follow(
                 broker, broker.redrive(dlq_name(queue), wanted=wanted, rate=options["rate"], target=options["target"])
             )
             moved += view.moved
@@ -219,7 +219,7 @@ def _redrive_selected(session: Session, queue: str, options: dict[str, Any]) -> 
     session.answer(facts, text)
 
 
-def _follow(broker: Broker, view: RedriveView) -> RedriveView:
+def follow(broker: Broker, view: RedriveView) -> RedriveView:
     """Show the progress of a redrive until it ends; an interrupt stops it."""
     pause = Event()
     try:

@@ -45,6 +45,15 @@ _REMEDIES: Final = (
     ("did not receive a valid HTTP response", "The server may use TLS: pass its address with https:// to --server."),
     ("WRONG_VERSION_NUMBER", "The server does not use TLS: pass its address with http:// to --server."),
     ("Address already in use", "Another process uses the port, perhaps Fairlane: pass another one with --port."),
+    ("Cannot listen on", "Pass an address of this machine with --host, and a free port with --port."),
+    ("require API keys (auth)", "Leave out --no-auth, or pass --insecure if only trusted machines reach the server."),
+    ("set tls_certificate and tls_key", "Pass --tls-certificate and --tls-key, or --insecure behind a TLS proxy."),
+    ("Cannot use the folder of the store", "Check the folder and its permissions, or pass another one."),
+    (
+        "has the store open",
+        "Stop the server that uses it, or pass its address with --server instead of the folder.",
+    ),
+    ("only a dead letter is retried", "See its status with `fairlane message show ID`."),
     ("Invalid server address", "Write the scheme: --server http://HOST:PORT, or https:// for a server with TLS."),
 )
 """What helps on the command line, by a part of the cause."""
@@ -88,6 +97,8 @@ def _remedy_of(error: FairlaneError) -> str:
     """Return what to do about an error, in the words of the command line."""
     if (found := next((remedy for part, remedy in _REMEDIES if part in error.cause), None)) is not None:
         return found
+    if (told := _EXTRA.search(error.cause)) is not None:
+        return _install(told[1])
     if isinstance(error, Unauthenticated):
         return _KEY
     if not isinstance(error, Disconnected):
@@ -116,6 +127,10 @@ def names_extra(error: ImportError) -> bool:
     return _EXTRA.search(str(error)) is not None or (error.name or "").partition(".")[0] in _EXTRAS
 
 
+def _install(extra: str) -> str:
+    return f"Install the extra that brings it: fairlane[{extra}]."
+
+
 def _missing(error: ImportError) -> dict[str, object]:
     """Return the facts about a package that is not installed, with the extra that brings it."""
     told = _EXTRA.search(str(error))
@@ -124,7 +139,7 @@ def _missing(error: ImportError) -> dict[str, object]:
     cause = f"This command needs the Python package {package}, which is not installed."
     if told is not None:
         cause = f"{str(error)[: told.start()].rstrip(' :;')}."
-    remedy = "Install the package." if extra is None else f"Install the extra that brings it: fairlane[{extra}]."
+    remedy = "Install the package." if extra is None else _install(extra)
     return {"code": "missing", "cause": cause, "remedy": remedy}
 
 

@@ -28,6 +28,7 @@ def confirm(question: str, *, is_sure: bool) -> None:
     except click.Abort:
         if sys.stdin.isatty():
             raise
+        click.echo(err=True)  # ends the line of the question
         raise click.UsageError("No terminal for confirmation; pass --yes.") from None
     if not is_confirmed:
         click.echo("Cancelled; nothing was changed.", err=True)

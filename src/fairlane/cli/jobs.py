@@ -1,19 +1,21 @@
-"""The command ``message``: where a message is in its life, what came of it, and how to end it."""
+"""The command ``message``: where a message is in its life, what came of it, and how to end it or to try it again."""
 
 from __future__ import annotations
 
 import click
 
 from fairlane.cli.broker_commands import Printed, broker_command
+from fairlane.cli.dead_letters import follow
 from fairlane.cli.errors import NOTHING, Quit
 from fairlane.cli.formatting import instant, now_ms, printable, size
 from fairlane.cli.output import Table, raw_output
-from fairlane.cli.parameters import QUEUE, WAIT_TIME
+from fairlane.cli.parameters import WAIT_TIME
 from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.cli.tables import of_failures
-from fairlane.errors import WaitTimedOut
+from fairlane.errors import InvalidArgument, WaitTimedOut
 from fairlane.model.message import key_text
 from fairlane.model.status import StatusView
+from fairlane.model.views import DeadLetterFilter
 
 MESSAGE = click.argument("message_id", metavar="ID")
 QUEUE_OPTION = click.option("--queue", metavar="QUEUE", help="The queue of the message; a cluster finds it sooner.")
@@ -24,7 +26,7 @@ _WATCH_MS = 20_000
 
 @click.group(name="message")
 def message_command() -> None:
-    """Show what becomes of one message, get its result, or cancel it."""
+    """Show what becomes of one message, get its result, cancel it, or retry it."""
 
 
 @broker_command(
@@ -75,18 +77,32 @@ def result(session: Session, message_id: str, queue: str | None, wait_ms: int) -
 
 
 @broker_command(
-    QUEUE,
     MESSAGE,
+    QUEUE_OPTION,
     click.option("--reason", default="", help="Why, for its consumer and for operators."),
     click.option("--only-waiting", is_flag=True, help="Leave it alone if a consumer has it."),
     name="cancel",
     group=message_command,
-    asks="Cancel message {message_id} of queue {queue}?",
+    asks="Cancel message {message_id}?",
 )
-def cancel(broker: Broker, queue: str, message_id: str, *, reason: str, only_waiting: bool) -> Printed:
+def cancel(broker: Broker, message_id: str, *, queue: str | None, reason: str, only_waiting: bool) -> Printed:
     """Cancel a message. If a consumer has it, its lease is revoked, and the consumer is told."""
-    broker.cancel(queue, message_id, reason=reason, only_waiting=only_waiting)
+    place = broker.status(message_id).queue if queue is None else queue
+    broker.cancel(place, message_id, reason=reason, only_waiting=only_waiting)
     return {"id": message_id, "status": "cancelled"}, f"Cancelled message {message_id}."
+
+
+@broker_command(MESSAGE, QUEUE_OPTION, name="retry", group=message_command)
+def retry(broker: Broker, message_id: str, *, queue: str | None) -> Printed:
+    """Move a dead letter back to the queue in which it died. Its attempts count from 0 again."""
+    found = broker.status(message_id, queue=queue)
+    if found.status != "dead":
+        raise InvalidArgument(f"The status of message {message_id} is {found.status}; only a dead letter is retried.")
+    moved = follow(broker, broker.redrive(found.queue, wanted=DeadLetterFilter(ids=(found.id,))))
+    if moved.error is not None:
+        raise InvalidArgument(f"Message {message_id} can't be moved: {moved.error}")
+    place = broker.status(found.id).queue
+    return {"id": found.id, "queue": place}, f"Moved message {found.id} to {place}."
 
 
 def of_status(view: StatusView) -> list[Table]:

@@ -47,7 +47,7 @@ SECTIONS = {
         "consume": ("consume", "Print the payloads of messages, one per line."),
         "peek": ("messages", "Show messages without leasing them."),
         "explain": ("messages", "Explain why a message is waiting."),
-        "message": ("jobs", "Show what becomes of one message, get its result, or cancel it."),
+        "message": ("jobs", "Show what becomes of one message, get its result, cancel it, or retry it."),
     },
     "One message at a time, in a shell": {
         "lease": ("leases", "Lease a message and print it as shell variables."),

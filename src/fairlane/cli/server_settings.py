@@ -91,7 +91,8 @@ def load_settings(path: Path | None, flags: Mapping[str, object]) -> ServerSetti
     except InvalidArgument as error:
         if path is None:
             raise
-        raise InvalidArgument(error.cause.replace("in the file", f"in {path}")) from error
+        named = error.cause.replace("the settings file", str(path)).replace("The settings file", str(path))
+        raise InvalidArgument(named) from error
 
 
 def settings_by_name(settings: ServerSettings) -> dict[str, object]:

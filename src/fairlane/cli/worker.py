@@ -33,6 +33,7 @@ _PROGRAM_FAILED = 2
 @click.command(name="worker")
 @click.argument("app", metavar="MODULE:APP")
 @click.option("--processes", type=click.IntRange(1, 1_024), default=1, show_default=True, help="Processes to run.")
+@click.option("--reload", "is_reloading", is_flag=True, help="Restart when a Python file below this folder changes.")
 @click.option("--grace", type=DURATION, help="How long handlers may run after SIGTERM. Default: set by the app.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Format of log lines.")
 @click.option(
@@ -43,25 +44,38 @@ _PROGRAM_FAILED = 2
 )
 @pass_session
 def worker_command(
-    session: Session, /, *, app: str, processes: int, grace: int | None, log_format: str, log_level: str
+    session: Session,
+    /,
+    *,
+    app: str,
+    processes: int,
+    is_reloading: bool,
+    grace: int | None,
+    log_format: str,
+    log_level: str,
 ) -> None:
     """Run the handlers of a worker, such as tasks:app.
 
     On an interrupt or SIGTERM the worker finishes the handlers that are running and returns its other messages. On a
     second one it returns all messages at once. Processes that crash are restarted.
+
+    --reload is for development. It drains the worker and starts it with the new sources; handlers that are running get
+    the time of --grace. A program that can't be imported is tried again after the next change.
     """
     from fairlane.logs import set_up_logs
 
     check_platform("worker")
     set_up_logs(log_format, log_level, shows_process=True)
+    if processes > 1 and session.endpoint.is_embedded:
+        raise click.UsageError("Only one process can open a data folder; use --processes 1, or run a server.")
+    if is_reloading and os.environ.get(_CHILD) is None:
+        raise Quit(_supervise(session.endpoint, processes, is_reloading=True))
     worker = _load(app)
     if grace is not None:
         worker.grace_s = grace / 1000
     if processes == 1:
         _work(session, worker)
         return
-    if session.endpoint.is_embedded:
-        raise click.UsageError("Only one process can open a data folder; use --processes 1, or run a server.")
     raise Quit(_supervise(session.endpoint, processes))
 
 
@@ -169,15 +183,20 @@ def _run(main: Coroutine[Any, Any, T]) -> T:
     return uvloop.run(main)
 
 
-def _supervise(endpoint: Endpoint, count: int) -> int:
-    """Run this command in child processes and restart those that crash."""
+def _supervise(endpoint: Endpoint, count: int, *, is_reloading: bool = False) -> int:
+    """Run this command in child processes and restart those that crash, or all of them when the sources change."""
     from fairlane.worker.processes import Processes
+    from fairlane.worker.sources import changes
 
     command = [sys.executable, "-m", "fairlane", *sys.argv[1:], "--processes", "1"]
     keys = {} if endpoint.api_key is None else {"FAIRLANE_API_KEY": endpoint.api_key}
     environment = os.environ | {_CHILD: "1", "FAIRLANE_SERVER": endpoint.server} | keys
 
+    if is_reloading:
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"  # bytecode of a change within the same second would be stale
+
     async def supervise() -> int:
-        return await Processes(command, count, environment=environment).run()
+        found = changes(Path.cwd()) if is_reloading else None
+        return await Processes(command, count, environment=environment, changes=found).run()
 
     return asyncio.run(supervise())

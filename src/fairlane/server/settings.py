@@ -157,7 +157,7 @@ def load(file_text: str | None, environ: Mapping[str, str], flags: Mapping[str, 
     if environ.get(OTLP_VARIABLE):
         values["otlp_endpoint"] = environ[OTLP_VARIABLE]
     for name, value in _of_file(file_text).items():
-        values[name] = _checked(name, value, f"{name} in the file")
+        values[name] = _checked(name, value, f"{name} in the settings file")
     for name in NAMES:
         variable = ENVIRONMENT_PREFIX + name.upper()
         if variable in environ:
@@ -337,12 +337,15 @@ def check_tls(settings: ServerSettings) -> None:
             settings.tls_certificate, settings.tls_key, password=""
         )  # without it, OpenSSL would ask for one on the terminal
     except (ssl.SSLError, OSError) as error:
-        raise InvalidArgument(f"tls_certificate and tls_key are not a certificate and its key: {error}.") from error
+        files = f"tls_certificate ({settings.tls_certificate}) and tls_key ({settings.tls_key})"
+        raise InvalidArgument(f"{files} are not a certificate and its key: {error}.") from error
     try:
         if settings.tls_client_ca is not None:
             context.load_verify_locations(settings.tls_client_ca)
     except (ssl.SSLError, OSError) as error:
-        raise InvalidArgument(f"tls_client_ca has no usable certificates: {error}.") from error
+        raise InvalidArgument(
+            f"tls_client_ca ({settings.tls_client_ca}) has no usable certificates: {error}."
+        ) from error
 
 
 def _check_store(settings: ServerSettings) -> None:

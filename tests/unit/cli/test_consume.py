@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pytest
 
 from fairlane.cli import consume
 from fairlane.model.message import Delivery
 from tests.unit.cli.shell import Shell
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def filled(shell: Shell, count: int = 3) -> None:
@@ -24,7 +21,6 @@ def test_payloads_are_printed_and_acked(shell: Shell) -> None:
     assert shell.ok("consume", "jobs", "--ack").out.split() == [str(number) for number in range(70)]
     view = shell.broker.queue("jobs")
     assert (view.waiting, view.leased, view.dead) == (0, 0, 0)
-    assert shell.ok("consume", "jobs", "--ack").out == ""
 
 
 def test_a_count_ends_it(shell: Shell) -> None:
@@ -43,9 +39,11 @@ def test_json_lines_are_whole_messages(shell: Shell) -> None:
     shell.ok("ack", "--queue", "jobs", "--id", line["id"], "--token", str(line["token"]))
 
 
-def test_waiting_ends(shell: Shell) -> None:
-    """The command ends when no message arrives within the wait time."""
-    assert shell.ok("consume", "jobs", "--wait", "5ms").out == ""
+@pytest.mark.parametrize("options", [(), ("--ack",), ("--no-ack",), ("--wait", "5ms")])
+def test_nothing_to_print_has_an_exit_code_of_its_own(shell: Shell, options: tuple[str, ...]) -> None:
+    """If no message arrives in time, nothing is printed and the exit code is 4, as for lease."""
+    outcome = shell.run("consume", "jobs", *options)
+    assert (outcome.code, outcome.out, outcome.err) == (4, "", "")
 
 
 def test_an_interrupt_loses_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

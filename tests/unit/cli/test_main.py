@@ -25,6 +25,7 @@ from fairlane.errors import (
     InternalError,
     InvalidArgument,
     QueueFull,
+    StoreFailed,
     StoreLocked,
     Unauthenticated,
 )
@@ -322,6 +323,12 @@ def test_what_is_no_output_format_stays_where_it_is() -> None:
         (Disconnected("Cannot connect to wss://a: [SSL: WRONG_VERSION_NUMBER] wrong version."), "with http://"),
         (InvalidArgument("Cannot listen on 127.0.0.1:7420: [Errno 98] Address already in use."), "with --port"),
         (InvalidArgument("Invalid server address 'localhost:7420'; expected a URL."), "Write the scheme"),
+        (InvalidArgument("Cannot listen on no.example:7420: [Errno -2] Name or service not known."), "with --host"),
+        (InvalidArgument("0.0.0.0 is not a loopback address: set tls_certificate and tls_key."), "--tls-certificate"),
+        (InvalidArgument("0.0.0.0 is not a loopback address: require API keys (auth)."), "--insecure"),
+        (InvalidArgument("A store at postgresql:// needs psycopg: install fairlane[postgres]."), "fairlane[postgres]"),
+        (StoreFailed("Cannot use the folder of the store: [Errno 30] Read-only file system."), "permissions"),
+        (StoreLocked("Another process has the store open: data/LOCK is locked."), "with --server"),
     ],
 )
 def test_remedies_name_what_helps(error: FairlaneError, remedy: str) -> None:
@@ -341,10 +348,16 @@ def test_windows_is_told_why(command: str) -> None:
 
 
 def test_the_file_of_a_wrong_setting_is_named(shell: Shell, tmp_path: Path) -> None:
-    """An error in a settings file names the file."""
+    """Every error in a settings file names the file."""
     file = tmp_path / "settings.toml"
-    file.write_text('port = "x"')
-    assert f"port in {file} must be" in shell.run("config", "check", "--config", str(file)).err
+    causes = {
+        'port = "x"': f"port in {file} must be",
+        "prot = 1": f"Unknown setting 'prot' in {file}. Did you mean 'port'?",
+        "port = ": f"{file} is not valid TOML",
+    }
+    for text, cause in causes.items():
+        file.write_text(text)
+        assert cause in shell.run("config", "check", "--config", str(file)).err
 
 
 def test_the_settings_shown_are_those_that_take_effect(shell: Shell, tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ def test_without_settings_it_listens_on_loopback_only() -> None:
     [
         ("port = ", {}, {}, "not valid TOML"),
         ("prot = 1", {}, {}, "'prot'"),
-        ('port = "1"', {}, {}, "port in the file"),
-        ("auth = 1", {}, {}, "auth in the file"),
+        ('port = "1"', {}, {}, "port in the settings file"),
+        ("auth = 1", {}, {}, "auth in the settings file"),
         (None, {"FAIRLANE_PORT": "x"}, {}, "FAIRLANE_PORT"),
         (None, {"FAIRLANE_INSECURE": "perhaps"}, {}, "FAIRLANE_INSECURE"),
         (None, {"FAIRLANE_DURABILITY": "none"}, {}, "FAIRLANE_DURABILITY must be one of fsync, os"),

@@ -9,6 +9,13 @@ export function apiDescription() {
   return loading;
 }
 
+// What a field means where the description of its schema does not say more.
+export const MEANINGS = {
+  queue: "The name of the queue.", fairness_key: "The fairness key: a name, or a path of names.", ids: "The ids of the messages.",
+  messages: "The messages, in their order.", receipt: "The id and the token of a leased message.", receipts: "The id and the token of each leased message.",
+  results: "The outcome for each item, in the order of the request.", consumer: "The name of the registered consumer.", sink: "The name of the sink.",
+};
+
 // Returns what the fields of a schema mean, from its description.
 export function docsOf(schema) {
   const found = {}, text = (schema.description ?? "").split(/^\s*Attributes:\s*$/m)[1] ?? "";

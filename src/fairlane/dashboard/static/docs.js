@@ -1,7 +1,7 @@
 // The documentation of the API, made from the description that the server derives from its verbs.
 
 import { hasKey, send, setKey } from "./api.js";
-import { apiDescription, docsOf, meaningOf, resolved } from "./description.js";
+import { apiDescription, MEANINGS, docsOf, meaningOf, resolved } from "./description.js";
 import { Table, command, el, field, setText } from "./dom.js";
 
 const ORDER = ["Messages", "Leases", "Subscriptions", "Status", "Dead letters", "Queues", "Schedules", "Config", "Uploads", "Batches", "Journal", "API keys", "Cluster", "Pages"];
@@ -42,7 +42,7 @@ function fields(api, schema, caption) {
     { title: "field", class: "name", text: each => each.name },
     { title: "type", text: each => typeOf(api, each.schema) },
     { title: "default", class: "why", text: each => required.has(each.name) ? "required" : JSON.stringify(each.schema.default ?? null) },
-    { title: "meaning", class: "why", text: each => docs[each.name] ?? "" },
+    { title: "meaning", class: "why", text: each => docs[each.name] ?? MEANINGS[each.name] ?? "" },
   ]);
   table.update(Object.entries(own.properties).map(([name, part]) => ({ name, schema: part })), each => each.name);
   return table.node;

@@ -103,7 +103,7 @@ export function ago(cell, ms, now) {
 
 export function agoText(ms, now) {
   const past = now - ms;
-  return past < 0 ? `in ${about(-past)}` : past < 1500 ? "just now" : `${about(past)} ago`;
+  return past <= -1000 ? `in ${about(-past)}` : past < 0 ? "now" : past < 1500 ? "just now" : `${about(past)} ago`;
 }
 
 // A time to the precision that people use when they speak.

@@ -32,7 +32,7 @@ export function verdicts(queue, keys, at) {
   else if (queue.waiting && !queue.consumers && !queue.waiters && !queue.rates.leased) found.push(["bad", "This queue has no consumers."]);
   for (const noisy of window.noisy.slice(0, SENTENCES)) {
     const part = cost => percent(cost / window.served), refused = noisy.refused ? `, of which limits refused ${percent(noisy.refused / noisy.wanted)}` : "";
-    found.push(["loud", [el("b", {}, keyText(noisy.key)), ` is noisy: ${percent(noisy.wanted / window.wanted)} of all work is its${refused}. `
+    found.push(["loud", [el("b", {}, keyText(noisy.key)), ` is noisy: it sends ${percent(noisy.wanted / window.wanted)} of all work${refused}. `
       + `It receives ${part(noisy.served)} of the service and is entitled to ${part(noisy.entitled)}.`]]);
   }
   const named = new Set(window.noisy.map(noisy => keyText(noisy.key)));

@@ -196,7 +196,7 @@ const ENDINGS = { acked: "it was acknowledged", removed: "it was removed", dead:
 
 function content({ message, status }, progress) {
   const facts = [
-    ["queue", message.queue], ["key", keyText(message.fairness_key)], ["status", message.status], ["weight", message.weight], ["cost", message.cost],
+    ["queue", message.queue], ["key", keyText(message.fairness_key)], ["status", message.dead ? "dead letter" : message.status], ["weight", message.weight], ["cost", message.cost],
     ["priority", message.priority], ["throttles", message.throttles.join(", ") || "none"], ["attempts", `${message.attempts}, ${message.failures} failed`],
     ["owner", message.owner ?? "–"], ...(status?.status === "running" ? [["progress", progress]] : []), ["correlation id", message.correlation_id ?? "–"], ["size", `${number(message.size)} bytes`],
   ];
@@ -206,8 +206,8 @@ function content({ message, status }, progress) {
     `${instant(at_ms)}, attempt ${attempt}, ${reason}${detail?.worker ? ` on ${detail.worker}` : ""}: `, folded(error || "no error text"),
     detail?.traceback ? el("details", {}, el("summary", {}, "Traceback"), el("pre", { tabindex: "0" }, detail.traceback)) : null));
   return [el("section", { class: "panel" }, list,
-    headers.length ? el("dl", { class: "headers" }, ...headers.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])) : null,
-    errors.length ? el("ul", { class: "errors" }, ...errors) : null,
+    ...(headers.length ? [el("h3", {}, "Headers"), el("dl", { class: "headers" }, ...headers.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]))] : []),
+    ...(errors.length ? [el("h3", {}, "Failed attempts"), el("ul", { class: "errors" }, ...errors)] : []),
     el("details", {}, el("summary", {}, "Payload"), el("pre", { id: "payload", tabindex: "0" }, payloadText(message.payload ?? "")))) ];
 }
 
