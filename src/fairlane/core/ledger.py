@@ -21,7 +21,7 @@ from fairlane.core.finished import FinishedMessages
 from fairlane.core.pauses import PauseLog
 from fairlane.core.producer_numbers import ProducerNumbers
 from fairlane.core.rows.chunks import ChunkHome
-from fairlane.core.rows.messages import ROWS_FROM, Messages
+from fairlane.core.rows.messages import KEYS_PER_ROWS_FROM, ROWS_FROM, Messages
 from fairlane.core.sources import Declared
 from fairlane.core.states.claims import RegisteredConsumer
 from fairlane.core.states.fan_outs import FanOuts
@@ -266,7 +266,8 @@ class Ledger:
     """Queues with their messages, config, readers and segments of the journal.
 
     Attributes:
-        rows_from: from this number of messages on, plain ones that come are rows; None for never.
+        rows_from: from this number of messages on, plain ones that come are rows; None for never. A queue with many
+            keys needs more.
         limits: what holds for all queues together.
         templates: the queue templates among the config values, by pattern.
         temporary: the config values that expire, by config key.
@@ -335,9 +336,12 @@ class Ledger:
         """What the sequences of this journal begin after."""
         return self.partition << NUMBER_BITS
 
-    def keeps_rows(self) -> bool:
+    def keeps_rows(self, queue: Queue) -> bool:
         """Return whether a plain message that comes now is to be a row."""
-        return self.rows_from is not None and self.messages >= self.rows_from
+        least, known = self.rows_from, queue.messages
+        if least is None or self.messages < least:
+            return False
+        return len(known) >= known.key_count * least // KEYS_PER_ROWS_FROM
 
     def may_be_full(self, queue: Queue, count: int) -> bool:
         """Return whether a limit of the queue or of the broker may refuse one of ``count`` new messages.

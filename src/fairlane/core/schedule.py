@@ -177,6 +177,7 @@ class Schedule:
             schedule.offer_new(messages, now_ms)
         else:
             schedule.offer(messages, now_ms)
+        schedule.queue.messages.key_count = len(schedule.kernel.remembered_keys)
         if self.presence.uploads and type(record) is Enqueued:
             self.presence.follow(record)
 

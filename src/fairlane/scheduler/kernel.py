@@ -19,7 +19,7 @@ recognised as stale by looking at the item alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Generic, cast
 
 from fairlane.scheduler.admission import Admission
@@ -57,6 +57,7 @@ class Kernel(Generic[I]):
     Attributes:
         now_ms: the latest instant that a call has passed in.
         departures: what ``reap`` returns next.
+        remembered_keys: the keys that have items or are remembered; with strict priority those of normal priority.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Kernel(Generic[I]):
             self._keys, waiting_max=waiting_max, backpressure=Backpressure(backpressure), drop=self._drop
         )
         self._counts_use = counts_use
+        self.remembered_keys: Sized = self._keys.leaves[self._keys.normal_band]
         self._parking = Parking(self._keys)
         self._due: Timers[Item] = Timers(lambda at_ms, item: item.lane is self._not_due and item.due_ms == at_ms)
         self._deadlines: Timers[Item] = Timers(
@@ -239,29 +241,29 @@ class Kernel(Generic[I]):
         self._move_to(now_ms)
         if self._groups is not None or self._admission.waiting_max is not None:
             raise ValueError("A kernel with a limit on waiting items or a strict order takes no rows. Offer items.")
-        find = self._keys.leaves[self._keys.normal_band].get
-        sequence, slow = self._sequence, 0
-        for key, number in zip(keys, numbers, strict=True):
-            leaf = find(key)
-            if leaf is not None and leaf.is_simple and leaf.tail is not None:
-                rows = leaf.behind
-                if rows is None:
-                    rows = leaf.behind = LaneRows(make)
-                if rows.rest is None:
-                    if rows.sequence != sequence:
-                        rows.set_sequence(sequence)
-                    rows.add(number)
-                    leaf.waiting += 1
-                    continue
-            slow += 1
-            self._offer_quickly(cast("list[I]", make((number,))))
-            sequence = self._sequence
-        self._waiting += len(numbers) - slow
+        sequence, made = self._sequence, []
+        for leaf, number in zip(map(self._keys.leaves[self._keys.normal_band].get, keys), numbers, strict=True):
+            if leaf is None or leaf.tail is None or not leaf.is_simple:
+                made.append(number)
+                continue
+            rows = leaf.behind
+            if rows is None:
+                rows = leaf.behind = LaneRows(make, sequence)
+            elif rows.rest is not None:
+                made.append(number)
+                continue
+            if rows.sequence != sequence:
+                rows.set_sequence(sequence)
+            rows.numbers.append(number)
+            leaf.waiting += 1
+        self._waiting += len(numbers) - len(made)
+        if made:  # after rows of other keys, which changes nothing: no key has both, and those have their turns already
+            self._offer_quickly(cast("list[I]", make(made)))
 
     def cancel_row(self, key: Key, number: int, now_ms: int) -> bool:
         """Remove a waiting row. Return False if there is none of that number."""
         leaf = self._keys.leaves[self._keys.normal_band].get(key)
-        if leaf is None or leaf.behind is None or not leaf.behind.cancel(number):
+        if leaf is None or leaf.behind is None or not leaf.behind.cancel(leaf, number):
             return False
         self._note_instant(now_ms)
         self._waiting -= 1

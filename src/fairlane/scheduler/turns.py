@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 from fairlane.scheduler.item import Item
 from fairlane.scheduler.keys import Keys
-from fairlane.scheduler.lanes import Lane
+from fairlane.scheduler.lanes import Lane, made_ahead, refill_all
 from fairlane.scheduler.tree import BOUNDARY, PATIENCE, KeyNode, Ring
 
 LaneOf: TypeAlias = Callable[[KeyNode, int], Lane | None]
@@ -45,18 +45,21 @@ def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call cos
     next_key = ring.order.popleft
     to_the_back = ring.order.append
     left = count - len(out)
+    drained: list[KeyNode] = []  # whose next items are made together, before their next turns
     while left:
         node = next_key()
         if not node.is_plain:
             if node is not BOUNDARY:
                 ring.order.appendleft(node)
-                return
+                break
+            if drained:
+                refill_all(drained)
             # The common round has no sleepers: advance it without a call.
             if ring.order and not ring.sleepers.entries:
                 ring.round += 1
                 to_the_back(node)
             elif not ring.next_round():
-                return
+                break
             continue
         item: Item = node.head  # type: ignore[assignment] # a plain key is ready, so it has a head
         deficit = node.deficit + node.share - item.cost
@@ -72,7 +75,10 @@ def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call cos
         head = item.next
         item.lane = item.next = None
         if head is None and node.behind is not None:
-            head = node.refill()
+            if deficit and left > 1:
+                head = node.refill(made_ahead(node))
+            else:
+                drained.append(node)
         # The commonest turn by far: cost equals share, one item, more behind it. It has no loop and one append.
         if not deficit and head is not None:
             left -= 1
@@ -94,23 +100,31 @@ def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call cos
             head = item.next
             item.lane = item.next = item.previous = None
             if head is None and node.behind is not None:
-                head = node.refill()
+                if deficit and served < left:
+                    head = node.refill(made_ahead(node))
+                else:
+                    drained.append(node)
         left -= served
         node.head = head
         node.waiting -= served
         if counts_use:
             node.in_use += served
-        if head is None:
+        node.deficit = deficit
+        if head is not None:
+            head.previous = None
+        elif node.behind is None:
             keys.emptied(ring, node)
             continue
-        head.previous = None
-        node.deficit = deficit
+        else:
+            cost = 1  # that of a row, which is made with those of other keys
         # Either its turn is over and it can pay soon: to the back. Or it could have gone on and only ``count`` stopped
         # it, or it needs many rounds: settle_turn keeps the turn open, or puts it to sleep.
         if not deficit or 0 < cost - deficit <= PATIENCE * node.share:
             to_the_back(node)
         else:
             ring.settle_turn(node, cost)
+    if drained:
+        refill_all(drained)
 
 
 def serve_runs(  # noqa: C901, PLR0912, PLR0915 - in one piece for the same reason
@@ -174,7 +188,7 @@ def serve_runs(  # noqa: C901, PLR0912, PLR0915 - in one piece for the same reas
             item, after = after, after.next
             item.lane = item.next = item.previous = None
             if after is None and lane.behind is not None:
-                after = lane.refill()
+                after = lane.refill(made_ahead(lane.node))
         lane.head = after
         if after is None:
             lane.tail = None

@@ -15,17 +15,22 @@ from fairlane.scheduler.policy import Backpressure, KeyPolicy
 KEYS: tuple[Key, ...] = ("a", "b", "c", ("a", "x"))
 KEY = st.sampled_from(KEYS)
 
+MIXED = st.lists(KEY, min_size=1, max_size=60)
+RUNS = st.lists(st.tuples(KEY, st.integers(1, 150)), min_size=1, max_size=4).map(
+    lambda runs: [key for key, count in runs for _ in range(count)]
+)
+
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("rows"), st.lists(KEY, min_size=1, max_size=60)),
-        st.tuples(st.just("take"), st.integers(1, 25)),
+        st.tuples(st.just("rows"), st.one_of(MIXED, RUNS)),
+        st.tuples(st.just("take"), st.one_of(st.integers(1, 25), st.integers(26, 300))),
         st.tuples(st.just("item"), KEY, st.sampled_from(("plain", "cost", "high", "throttled", "delayed"))),
-        st.tuples(st.just("cancel"), st.integers(0, 400)),
+        st.tuples(st.just("cancel"), st.integers(0, 800)),
         st.tuples(st.just("again"), st.integers(0, 30)),
         st.tuples(st.just("release"), st.integers(1, 10)),
         st.tuples(st.just("policy"), KEY, st.sampled_from((1, 2, 5)), st.sampled_from((None, 1, 3))),
         st.tuples(st.just("victim"), KEY, st.sampled_from((Backpressure.DROP_OLDEST, Backpressure.DROP_NEWEST))),
-        st.tuples(st.just("explain"), st.integers(0, 400)),
+        st.tuples(st.just("explain"), st.integers(0, 800)),
         st.tuples(st.just("time"), st.integers(1, 500)),
     ),
     max_size=40,

@@ -66,6 +66,16 @@ def test_only_a_backlog_is_made_of_rows(rows_from: int | None, objects: int) -> 
     assert len(ledger.queues["work"].messages) == 3
 
 
+def test_a_backlog_of_many_keys_is_made_of_rows_later() -> None:
+    """Where keys have fewer than eight messages each, plain messages are objects beyond the number for others."""
+    ledger = ledger_with_queue(rows_from=20_000)
+    schedule = Schedule(ledger, 0)
+    for _ in range(9):
+        record = enqueued(ledger, [f"tenant-{at}" for at in range(5_000)])
+        schedule.follow(record, apply(ledger, record, 0), 0)
+    assert len(ledger.queues["work"].messages.objects) == 40_000
+
+
 def test_rows_become_objects_when_their_queue_gets_a_strict_order() -> None:
     """A strict order needs to know the group of each message."""
     ledger = ledger_with_queue()

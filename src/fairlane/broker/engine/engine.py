@@ -122,7 +122,8 @@ class Engine(EngineLife):
         self._settle_ends(cycle)
         if consumers.lines:
             consumers.serve(self, cycle, queues)
-        self._serve_claims(cycle)
+        if cycle.claims or self.schedule.revived:
+            self._serve_claims(cycle)
         housekeeper, now_ms = self._housekeeper, cycle.now_ms
         is_due = now_ms >= housekeeper.due_ms or now_ms >= self.refusals.due_ms
         if is_due or self.ledger.next_sequence >= housekeeper.due_sequence:
@@ -302,9 +303,7 @@ class Engine(EngineLife):
         )
         self._housekeeper.segment_size += len(page)
         size = len(page)
-        for _, data in cycle.bodies:
-            size += len(data)
-        for _, data in cycle.pieces:
+        for _, data in (*cycle.bodies, *cycle.pieces):
             size += len(data)
         self.reserve.due_bytes -= size
         events = ledger.next_sequence - cycle.sequence - cycle.skipped

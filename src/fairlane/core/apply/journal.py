@@ -94,7 +94,7 @@ def _carry_messages(ledger: Ledger, record: records.Carried) -> None:
     for image in record.messages:
         queue = ledger.queues[image.queue]
         if image.number not in queue.messages and image.number not in queue.staged:
-            if ledger.keeps_rows() and _is_plain(queue, image):
+            if ledger.keeps_rows(queue) and _is_plain(queue, image):
                 _revive_row(ledger, queue, image)
             else:
                 _revive(ledger, queue, image)

@@ -34,7 +34,7 @@ def enqueued(ledger: Ledger, record: records.Enqueued, at_ms: int) -> list[Messa
     if homes and homes[0].until_ms <= at_ms:
         forget_dedups(ledger, at_ms)
     messages: list[Message] = []
-    if ledger.keeps_rows() and _are_plain(queue, record):
+    if ledger.keeps_rows(queue) and _are_plain(queue, record):
         _take_in_rows(ledger, queue, record, at_ms)
     else:
         messages = take_in(ledger, queue, record, at_ms, among=queue.messages.objects)

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 ROWS_FROM: Final = 20_000
 """A backlog is made of rows beyond this, and of objects below: they cost less time, and so few cost little memory."""
 
+KEYS_PER_ROWS_FROM: Final = ROWS_FROM // 8
+"""A queue needs ``rows_from`` messages for this number of keys, eight for each.
+
+What rows cost is most where keys have few: each has its own list of rows, and each row comes from another place.
+"""
+
 
 class Messages(MutableMapping[int, "Message"]):
     """The messages of a queue.
@@ -34,15 +40,17 @@ class Messages(MutableMapping[int, "Message"]):
     Attributes:
         objects: those that are objects, for what is known to be one: everything that is or was leased, and everything
             that is not plain.
+        key_count: how many keys the schedule knows; 0 while it is built, so that recovery makes rows.
     """
 
-    __slots__ = ("_had_rows", "_make", "_rows", "objects")
+    __slots__ = ("_had_rows", "_make", "_rows", "key_count", "objects")
 
     def __init__(self, make: Callable[[int, Key, ChunkHome, int, int], Message]) -> None:
         self.objects: dict[int, Message] = {}
         self._rows = Shelves()
         self._make = make
         self._had_rows = False
+        self.key_count = 0
 
     # ------------------------------------------------------------------------------------------------------- reading
 

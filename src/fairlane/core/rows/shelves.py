@@ -21,7 +21,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import compress
+from itertools import compress, repeat
 from typing import Final, NamedTuple
 
 from fairlane.core.rows.chunks import ChunkHome
@@ -70,6 +70,17 @@ class RowShelf:
     def row(self, at: int) -> PlainRow:
         """Return a row by its place."""
         return PlainRow(self.keys[at], self.chunks[at], self.sizes[at], self.times_ms[at])
+
+    def take(self, numbers: Sequence[int]) -> list[int]:
+        """Make holes of rows that are all here, in ascending order, and return their places."""
+        column, present = self.numbers, self.present
+        begin = bisect_left(column, numbers[0])
+        end = bisect_right(column, numbers[-1], begin)
+        places = list(map(bisect_left, repeat(column), numbers, repeat(begin), repeat(end)))
+        for at in places:
+            present[at] = 0
+        self.holes += len(places)
+        return places
 
     def cut(self, half: int) -> RowShelf:
         """Return a new shelf with the rows from a place on, which leave this one."""
@@ -128,10 +139,11 @@ class Shelves:
         while begin < count:
             shelf = self._last_with_room(first + begin)
             end = min(count, begin + SHELF_MAX - len(shelf.numbers))
+            some = keys[begin:end]
             shelf.numbers.extend(range(first + begin, first + end))
             shelf.sizes.extend(sizes[begin:end])
             shelf.times_ms.extend(array("Q", (at_ms,)) * (end - begin))
-            shelf.keys.extend([share(key, key) for key in keys[begin:end]])
+            shelf.keys.extend(map(share, some, some))
             shelf.chunks.extend([chunk] * (end - begin))
             shelf.present.extend(b"\1" * (end - begin))
             begin = end
@@ -185,26 +197,24 @@ class Shelves:
 
     def take_all(self, numbers: Sequence[int]) -> tuple[list[Key], list[ChunkHome], list[int], list[int]]:
         """Remove rows that are all here, in ascending order, and return their keys, chunks, sizes and times."""
-        taken: tuple[list[Key], list[ChunkHome], list[int], list[int]] = ([], [], [], [])
+        keys: list[Key] = []
+        chunks: list[ChunkHome] = []
+        sizes: list[int] = []
+        times_ms: list[int] = []
         begin = 0
         while begin < len(numbers):
             place = bisect_right(self._firsts, numbers[begin]) - 1
             shelf = self._shelves[place]
             end = bisect_right(numbers, shelf.numbers[-1], begin)
-            column, present = shelf.numbers, shelf.present
-            places = [bisect_left(column, number) for number in numbers[begin:end]]
-            for at in places:
-                present[at] = 0
-            shelf.holes += len(places)
-            keys, chunks, sizes, times_ms = taken
-            keys += [shelf.keys[at] for at in places]
-            chunks += [shelf.chunks[at] for at in places]
-            sizes += [shelf.sizes[at] for at in places]
-            times_ms += [shelf.times_ms[at] for at in places]
+            places = shelf.take(numbers[begin:end])
+            keys += map(shelf.keys.__getitem__, places)
+            chunks += map(shelf.chunks.__getitem__, places)
+            sizes += map(shelf.sizes.__getitem__, places)
+            times_ms += map(shelf.times_ms.__getitem__, places)
             self._note_taken(place)
             begin = end
         self.count -= len(numbers)
-        return taken
+        return keys, chunks, sizes, times_ms
 
     def _note_taken(self, place: int) -> None:
         """Write a shelf again if half of it are holes."""
