@@ -157,9 +157,7 @@ class Lane:
     def refill(self) -> Item | None:
         """Return the new first item of a lane whose last linked item has been taken: that of a row, if there is one."""
         self.head = self.tail = None
-        if self.behind is not None:
-            self.behind.link(self)
-        return self.head
+        return None if self.behind is None else self.behind.link(self)
 
     def last(self) -> Item | None:
         """Return the last item. Makes it if it is a row."""
@@ -236,8 +234,11 @@ class LaneRows:
         """Append the items of all rows, and the rest, to the front of a lane."""
         self.link(lane, len(self._numbers))
 
-    def link(self, lane: Lane, count: int = MAKE_COUNT) -> None:
-        """Append the items of the next rows to the front of a lane, and after the last row the rest."""
+    def link(self, lane: Lane, count: int = MAKE_COUNT) -> Item | None:
+        """Append the items of the next rows to the front of a lane, and after the last row the rest.
+
+        Return the first item.
+        """
         tail, size = lane.tail, len(self._numbers)
         while count > 0 and self._at < size:
             numbers, sequence = self._next(count)
@@ -256,6 +257,7 @@ class LaneRows:
             self._link_rest(lane)
         elif self._at > _TRIM_FROM and 2 * self._at > size:
             self._trim()
+        return lane.head
 
     def _next(self, count: int) -> tuple[Sequence[int], int]:
         """Return some of the next rows and the sequence that they share, and pass over those that are gone."""
