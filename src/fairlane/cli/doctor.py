@@ -21,6 +21,7 @@ from fairlane.cli.interaction import stoppable
 from fairlane.cli.output import Table
 from fairlane.cli.session import Endpoint, Session, pass_session
 from fairlane.model.views import QueueView
+from fairlane.scheduler.compiled import is_compiled
 
 State = Literal["ok", "warning", "wrong"]
 _DAYS_LEFT_MIN: Final = 14
@@ -44,8 +45,8 @@ def doctor_command(session: Session) -> None:
     """Check a server or a data folder, and say what is wrong.
 
     Of a server: whether it answers, its certificate, clock, disk, file descriptors, failed commits, and queues that are
-    nearly full. With --data: the store, which is read completely, and its disk. Exit code 1 if something is wrong. The
-    API key needs the right observe on all queues.
+    nearly full. With --data: the store, which is read completely, its disk, and whether the scheduler is compiled. Exit
+    code 1 if something is wrong. The API key needs the right observe on all queues.
     """
     with stoppable():
         endpoint = session.endpoint
@@ -65,6 +66,7 @@ def _of_folder(endpoint: Endpoint) -> Iterator[Finding]:
     disk = shutil.disk_usage(str(endpoint.store))
     is_short = disk.free < disk.total / 20
     yield Finding("disk", "warning" if is_short else "ok", f"{size(disk.free)} of {size(disk.total)} free")
+    yield Finding("scheduler", "ok", "compiled" if is_compiled() else "plain Python")
 
 
 def _of_server(session: Session) -> Iterator[Finding]:

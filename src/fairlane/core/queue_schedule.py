@@ -29,7 +29,7 @@ from fairlane.model.partitions import partition_name, served_name
 from fairlane.scheduler.buckets import Throttles, rate_family
 from fairlane.scheduler.kernel import Kernel
 from fairlane.scheduler.lanes import NOT_HELD, Holdup
-from fairlane.scheduler.order import StrictOrder
+from fairlane.scheduler.policy import StrictOrder
 from fairlane.verbs.keys import EVERY
 
 I = TypeVar("I", bound=ScheduledItem)  # noqa: E741 - the name that the kernel uses

@@ -12,7 +12,7 @@ from fairlane.scheduler.item import Item, ItemTerms, Key, Priority
 from fairlane.scheduler.kernel import Kernel
 from fairlane.scheduler.policy import Backpressure, Departure, DepartureReason, KeyPolicy, Refusal, RefusalReason
 from fairlane.scheduler.statistics import KeyCounts, Statistics, WaitTimes
-from fairlane.scheduler.task import Task
+from fairlane.scheduler.tasks import Task
 from fairlane.scheduler.threads import Scheduler
 from fairlane.scheduler.token_bucket import Limit
 

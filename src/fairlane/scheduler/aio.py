@@ -14,7 +14,7 @@ from typing import TypeVar, Unpack
 from fairlane.errors import Closed, InvalidArgument, WaitTimedOut
 from fairlane.scheduler.frontend import FrontEnd, Options, TaskOptions
 from fairlane.scheduler.item import Key
-from fairlane.scheduler.task import Task
+from fairlane.scheduler.tasks import Task
 
 P = TypeVar("P")
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from weakref import ref
 
+from fairlane.scheduler.compiled import Life
 from fairlane.scheduler.item import Key, path_of
 from fairlane.scheduler.key_limits import IdleBuckets
 from fairlane.scheduler.portions import Portion
@@ -233,7 +234,7 @@ class Throttles:
             if portion.name == kernel:
                 portion.set_weight(weight or 1, now_ms)
 
-    def join(self, name: str, kernel: str, owner: object, now_ms: int) -> Portion:
+    def join(self, name: str, kernel: str, owner: Life, now_ms: int) -> Portion:
         """Return the portion of a kernel that begins to use a throttle, which it must ``leave`` when it ends.
 
         Args:

@@ -15,8 +15,7 @@ from fairlane.scheduler.kernel import Kernel
 from fairlane.scheduler.keys import PolicyProvider
 from fairlane.scheduler.policy import Backpressure, DepartureReason, KeyPolicy, Refusal, RefusalReason
 from fairlane.scheduler.statistics import Happening, Statistics, Tallies
-from fairlane.scheduler.task import Task
-from fairlane.scheduler.waiting_producers import WaitingProducers
+from fairlane.scheduler.tasks import Task, WaitingProducers
 
 P = TypeVar("P")
 

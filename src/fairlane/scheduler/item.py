@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, SupportsIndex, TypeAlias, TypedDict, TypeGuard
+
+from fairlane.scheduler.compiled import mypyc_attr
 
 if TYPE_CHECKING:
     from fairlane.scheduler.lanes import Holdup, Lane
@@ -14,6 +16,9 @@ KEY_DEPTH_MAX = 32
 
 Key: TypeAlias = str | tuple[str, ...]
 """A fairness key: a name, or a path of names such as ``("acme", "mobile")``. ``"acme"`` equals ``("acme",)``."""
+
+Whole: TypeAlias = SupportsIndex
+"""An integer. Compiled code converts or refuses what is no ``int`` before it can be checked, but not this type."""
 
 
 class Priority(IntEnum):
@@ -31,7 +36,7 @@ def path_of(key: Key) -> tuple[str, ...]:
     return (key,) if isinstance(key, str) else key
 
 
-def canonical_key(key: Key) -> Key:
+def canonical_key(key: Key | Sequence[str]) -> Key:
     """Return the form of a key that the kernel uses: a string when flat, a tuple when nested.
 
     Raises:
@@ -49,7 +54,7 @@ def canonical_key(key: Key) -> Key:
     return path[0] if len(path) == 1 else path
 
 
-def _is_instant(value: object) -> bool:
+def _is_instant(value: object) -> TypeGuard[int | None]:
     return value is None or type(value) is int
 
 
@@ -63,6 +68,7 @@ class ItemTerms(TypedDict, total=False):
     deadline_ms: int | None
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Item:
     """A piece of work that waits for its turn. Subclass it to carry a payload.
 
@@ -87,13 +93,13 @@ class Item:
 
     def __init__(
         self,
-        key: Key,
+        key: Key | Sequence[str],
         *,
-        cost: int = 1,
+        cost: Whole = 1,
         priority: Priority = Priority.NORMAL,
         throttles: Sequence[str] = (),
-        due_ms: int | None = None,
-        deadline_ms: int | None = None,
+        due_ms: Whole | None = None,
+        deadline_ms: Whole | None = None,
     ) -> None:
         """Create an item.
 

@@ -28,7 +28,7 @@ from fairlane.scheduler.explanation import Explanation, WaitReason, explain
 from fairlane.scheduler.item import Item, Key, Priority, canonical_key
 from fairlane.scheduler.keys import Keys, PolicyProvider
 from fairlane.scheduler.lanes import NOT_HELD, Holdup, Lane, LaneRows, MakeItems
-from fairlane.scheduler.order import OrderedGroup, OrderedGroups, StrictOrder
+from fairlane.scheduler.order import OrderedGroup, OrderedGroups
 from fairlane.scheduler.parking import Parking
 from fairlane.scheduler.policy import (
     Backpressure,
@@ -38,6 +38,7 @@ from fairlane.scheduler.policy import (
     KeyPolicy,
     Refusal,
     RefusalReason,
+    StrictOrder,
     require_whole,
 )
 from fairlane.scheduler.survey import Survey, survey

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from fairlane.scheduler.buckets import Throttles, rate_family
+from fairlane.scheduler.compiled import Life
 from fairlane.scheduler.gates import WaitQueue
 from fairlane.scheduler.item import Item, Key, Priority, canonical_key, path_of
 from fairlane.scheduler.key_limits import InUseLimit, KeyRate
@@ -72,6 +73,7 @@ class Keys:
     ) -> None:
         self._name = name
         self._is_timed = is_timed
+        self._life = Life()
         self._portions: dict[str, Portion] = {}
         self.counts_use = counts_use
         self._has_twins_to_tell = is_strict and counts_use
@@ -230,7 +232,7 @@ class Keys:
         """Return the kernel's portion of a throttle for one more lane."""
         portion = self._portions.get(throttle)
         if portion is None:
-            portion = self._portions[throttle] = self._throttles.join(throttle, self._name, self, self.now_ms)
+            portion = self._portions[throttle] = self._throttles.join(throttle, self._name, self._life, self.now_ms)
         portion.lanes += 1
         return portion
 

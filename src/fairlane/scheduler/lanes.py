@@ -167,9 +167,7 @@ class Lane:
         Makes the items of up to ``count`` rows, if there are any.
         """
         self.head = self.tail = None
-        if self.behind is not None:
-            self.behind.link(self, count)
-        return self.head
+        return None if self.behind is None else self.behind.link(self, count)
 
     def last(self) -> Item | None:
         """Return the last item. Makes it if it is a row."""
@@ -281,13 +279,17 @@ class LaneRows:
         """Append the items of all rows, and the rest, to the front of a lane."""
         self.link(lane, len(self.numbers))
 
-    def link(self, lane: Lane, count: int) -> None:
-        """Append the items of the next rows to the front of a lane, and after the last row the rest."""
+    def link(self, lane: Lane, count: int) -> Item | None:
+        """Append the items of the next rows to the front of a lane, and after the last row the rest.
+
+        Return the first item.
+        """
         while count > 0 and len(self):
             numbers, sequence = self.next(count)
             self.put(lane, self.make(numbers), sequence)
             count -= len(numbers)
         self.settle(lane)
+        return lane.head
 
     def next(self, count: int) -> tuple[Sequence[int], int]:
         """Return some of the next rows, which leave, and the sequence that they share. The caller makes their items."""

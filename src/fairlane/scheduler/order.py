@@ -23,33 +23,12 @@ Items behind are counted like items that are not due: they wait, but they give t
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Generic, Protocol
+from typing import Protocol
 
 from fairlane.scheduler.item import Item, Priority
 from fairlane.scheduler.lanes import Lane
-from fairlane.scheduler.policy import I, require_whole
+from fairlane.scheduler.policy import StrictOrder
 from fairlane.scheduler.tree import KeyNode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StrictOrder(Generic[I]):
-    """What a kernel keeps in order.
-
-    Attributes:
-        group_of: returns the group of an item; equal groups are one. It must not change while the kernel has the item.
-        place_of: returns the place of an item in its group, the lowest first.
-        ready_of: returns the instant from which on an item could have gone, had it been the first of its group.
-        batch_max: how many items of a group one hand-out may have, if the consumer takes several.
-    """
-
-    group_of: Callable[[I], Hashable]
-    place_of: Callable[[I], int]
-    ready_of: Callable[[I], int]
-    batch_max: int = 1
-
-    def __post_init__(self) -> None:
-        require_whole("batch_max", self.batch_max, least=1)
 
 
 class Tree(Protocol):

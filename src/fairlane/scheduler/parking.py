@@ -15,6 +15,7 @@ back short, no lane is left that could go.
 
 from __future__ import annotations
 
+from fairlane.scheduler.compiled import Watch
 from fairlane.scheduler.gates import Gate
 from fairlane.scheduler.key_limits import NEVER_MS, KeyRate
 from fairlane.scheduler.keys import Keys
@@ -39,6 +40,7 @@ class Parking:
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
+        self._watch = Watch(self)
         self._gates: dict[Bucket, Gate] = {}
         self.timers: Timers[Gate] = Timers(lambda at_ms, gate: gate.armed_ms == at_ms)
         self.shut: Timers[KeyRate] = Timers(lambda at_ms, rate: rate.shut_ms == at_ms)
@@ -175,7 +177,7 @@ class Parking:
     def close(self) -> None:
         """Watch no bucket any more, because the kernel has no items and gets none."""
         for bucket in self._gates:
-            bucket.unwatch(self)
+            bucket.unwatch(self._watch)
         self._gates = {}
 
     def _open(self, gate: Gate, now_ms: int) -> bool:
@@ -199,7 +201,7 @@ class Parking:
         self.stocked.pop(gate, None)
         if not any(gate in root.waits for root in self._keys.roots):
             self._arm(gate, None)
-            bucket.unwatch(self)
+            bucket.unwatch(self._watch)
             del self._gates[bucket]
         elif gate.lacking and not has_woken:
             self._arm(gate, portion.bucket.reaches_at(gate.lacking + bucket.level // TOKEN - portion.ready()))
@@ -229,7 +231,7 @@ class Parking:
         gate = self._gates.get(bucket)
         if gate is None:
             gate = self._gates[bucket] = Gate(portion, self._keys.quantum)
-            bucket.watch(self)
+            bucket.watch(self._watch)
         gate.portion = portion  # a gate may outlast the lanes of its portion, and so the portion
         gate.park(lane)
         del self._keys.open_lanes[lane]

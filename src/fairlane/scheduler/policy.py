@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
@@ -68,6 +69,26 @@ class KeyPolicy:
             raise ValueError("charges_cost needs a rate. Set rate as well.")
         if self.backpressure is not None:
             object.__setattr__(self, "backpressure", Backpressure(self.backpressure))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrictOrder(Generic[I]):
+    """What a kernel keeps in order.
+
+    Attributes:
+        group_of: returns the group of an item; equal groups are one. It must not change while the kernel has the item.
+        place_of: returns the place of an item in its group, the lowest first.
+        ready_of: returns the instant from which on an item could have gone, had it been the first of its group.
+        batch_max: how many items of a group one hand-out may have, if the consumer takes several.
+    """
+
+    group_of: Callable[[I], Hashable]
+    place_of: Callable[[I], int]
+    ready_of: Callable[[I], int]
+    batch_max: int = 1
+
+    def __post_init__(self) -> None:
+        require_whole("batch_max", self.batch_max, least=1)
 
 
 class RefusalReason(Enum):

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from weakref import ref
 
 if TYPE_CHECKING:
+    from fairlane.scheduler.compiled import Life
     from fairlane.scheduler.token_bucket import Bucket
 
 TOKEN = 1_000_000_000
@@ -61,7 +62,7 @@ class Portion:
 
     __slots__ = ("bucket", "busy", "held", "lanes", "listed", "name", "number", "owner", "tag", "weight")
 
-    def __init__(self, bucket: Bucket, name: str, number: int, owner: ref[object], weight: int) -> None:
+    def __init__(self, bucket: Bucket, name: str, number: int, owner: ref[Life], weight: int) -> None:
         self.bucket = bucket
         self.name = name
         self.number = number

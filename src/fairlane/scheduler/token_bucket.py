@@ -16,9 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import NoneType
 from typing import NamedTuple, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
+from fairlane.scheduler.compiled import Watch
 from fairlane.scheduler.item import Key
 from fairlane.scheduler.key_limits import NEVER_MS
 from fairlane.scheduler.portions import TOKEN, Division, Portion
@@ -82,7 +84,7 @@ class Bucket:
     division: Division | None = None  # while there are several portions
     # Weak, so that a table shared by kernels does not keep a discarded kernel alive. Notified in order of
     # registration. Most buckets of a table with very many never have one.
-    watchers: WeakKeyDictionary[Watcher, None] | None = None
+    watchers: WeakKeyDictionary[Watch, None] | None = None
 
     def limit(self, rate: float, burst: float, tokens: float | None, now_ms: int) -> None:
         """Set the rate from now on. Tokens already earned stay, up to the new burst; a new throttle starts full."""
@@ -188,20 +190,20 @@ class Bucket:
         self.portions[0].reset()
         return True
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, watch: Watch) -> None:
         """Notify a watcher of changes from now on."""
         if self.watchers is None:
             self.watchers = WeakKeyDictionary()
-        self.watchers[watcher] = None
+        self.watchers[watch] = None
 
-    def unwatch(self, watcher: Watcher) -> None:
+    def unwatch(self, watch: Watch) -> None:
         """Undo ``watch``."""
         if self.watchers is not None:
-            self.watchers.pop(watcher, None)
+            self.watchers.pop(watch, None)
 
     def watching(self) -> tuple[Watcher, ...]:
         """Return its watchers, as a copy: one whose last lane wakes removes itself while it is notified."""
-        return () if self.watchers is None else tuple(self.watchers)
+        return () if self.watchers is None else tuple([watch.watcher for watch in self.watchers])
 
     def full_at(self) -> int:
         """Return when it will be full."""
@@ -225,11 +227,10 @@ def steps_of(rate: float, burst: float) -> tuple[int, int]:
     return math.floor(rate * _RATE_STEPS) if burst else 0, round(burst * TOKEN)  # never faster than configured
 
 
-def require_limit(what: str, rate: float, burst: float | None) -> None:
+def require_limit(what: str, rate: object, burst: object) -> None:
     """Raise ``ValueError`` unless a rate and a burst are in range."""
-    for number in (rate, burst):
-        if number is not None and not isinstance(number, (int, float)):
-            raise ValueError(f"Rate and burst of {what} must be numbers, got {number!r}.")
+    if not isinstance(rate, (int, float)) or not isinstance(burst, (int, float, NoneType)):
+        raise ValueError(f"The rate and burst of {what} must be numbers, got {rate!r} and {burst!r}.")
     if not (math.isfinite(rate) and (rate == 0 or rate >= _RATE_LEAST)):
         raise ValueError(f"The rate of {what} must be 0, or finite and at least 0.000001, got {rate!r}.")
     if burst is not None and not (math.isfinite(burst) and (burst == 0 or burst >= 1)):

@@ -10,13 +10,10 @@ from fairlane.cluster.entries import Share
 from fairlane.core.config_patterns import ConfigPatterns
 from fairlane.core.throttling import ThrottleConfig, throttle_names
 from fairlane.scheduler import Throttles
+from fairlane.scheduler.compiled import Life
 
 PATTERN, RATE, BURST = "tenant-*", 10, 8
 TOTAL = Share(rate=RATE * 1_000_000, burst=BURST)
-
-
-class Kernel:
-    """Something that a table of throttles can refer to weakly."""
 
 
 class Group:
@@ -27,7 +24,7 @@ class Group:
         self.patterns = ConfigPatterns(self.config)
         self.limits = ThrottleConfig(self.config, self.patterns)
         self.throttles = Throttles()
-        self.kernel = Kernel()
+        self.life = Life()
         self.limits.begin(self.throttles, now_ms=0, tokens=0)
 
     def apply(self, share: Share, now_ms: int) -> None:
@@ -40,7 +37,7 @@ class Group:
 
     def take(self, name: str, now_ms: int) -> int:
         """Take all tokens of a name, and return how many there were."""
-        portion = self.throttles.join(name, "q", self.kernel, now_ms)
+        portion = self.throttles.join(name, "q", self.life, now_ms)
         count = 0
         while portion.has_token(now_ms):
             portion.take(1)

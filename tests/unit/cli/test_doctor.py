@@ -22,6 +22,7 @@ def test_a_folder_is_checked(shell: Shell, tmp_path: Path) -> None:
         broker.enqueue("jobs", b"x")
     found = shell.ok("--data", str(folder), "doctor", "-o", "json").json
     assert [(each["check"], each["state"]) for each in found][:1] == [("store", "ok")]
+    assert found[-1] == {"check": "scheduler", "state": "ok", "found": "plain Python"}
     (folder / "store" / "HIGH-WATER").unlink()
     outcome = shell.run("--data", str(folder), "doctor")
     assert outcome.code == 1

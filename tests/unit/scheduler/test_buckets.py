@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from fairlane.scheduler import Throttles
+from fairlane.scheduler.compiled import Life
 from fairlane.scheduler.token_bucket import Limit
 
 
@@ -77,7 +78,7 @@ def test_a_bucket_that_is_made_after_a_change_has_what_it_would_have_kept(
     for before, after in pairwise(given):
         throttles.change_family(family, before, after, now_ms=1_000)
     throttles.set_provider(lambda _name: given[-1], now_ms=1_000)
-    owner = Throttles()  # anything that can be referred to weakly
+    owner = Life()
     portion = throttles.join("t1", "q", owner, 1_000)
     assert [portion.bucket.tokens(1_000 + ms) for ms in (0, 500, 1_000)] == tokens
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.scheduler import Item, Kernel, KeyPolicy, Limit, Priority, Throttles, WaitReason
+from fairlane.scheduler.compiled import Life
 from fairlane.scheduler.key_limits import IDLE_BUCKETS_MAX
 from tests.unit.scheduler.workload import offer
 
@@ -117,12 +118,13 @@ def test_a_million_names_leave_only_the_buckets_that_are_not_full() -> None:
 def test_names_that_are_invented_faster_than_buckets_fill_are_bounded() -> None:
     """Beyond the limit, buckets are forgotten early, and a name that comes back has no more than it has earned."""
     throttles = table(0.001, 3)
+    life = Life()
     for number in range(IDLE_BUCKETS_MAX + 1_000):
-        portion = throttles.join(f"t{number}", "", throttles, number)
+        portion = throttles.join(f"t{number}", "", life, number)
         portion.take(1)
         throttles.leave(portion, number)
     assert sum(1 for _ in throttles) == IDLE_BUCKETS_MAX
-    portion = throttles.join("t0", "", throttles, 70_000)
+    portion = throttles.join("t0", "", life, 70_000)
     assert portion.ready() == 2
     portion.take(2)
     assert not portion.has_token(70_000)
