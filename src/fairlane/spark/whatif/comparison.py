@@ -138,22 +138,18 @@ def compare(
     files, begin = [str(path) for path in journal.files], 0 if known is None else len(before)
     work = RunPlan(files=files, groups=journal.groups, scenarios=everything, span=span, begin=begin, player=player)
     outcomes = _run(journal, work, spark, progress)
-    measures = [one for outcome in outcomes for one in outcome.measures if one.queue in journal.queues]
-    unique = {(one.scenario, one.queue, one.key): one for one in measures}
-    players = _players(journal, outcomes)
+    found = [one for outcome in outcomes for one in outcome.measures if one.queue in journal.queues]
+    unique = {(one.scenario, one.queue, one.key): one for one in found}
+    measures, players = [unique[at] for at in sorted(unique)], _players(journal, outcomes)
     if known is not None:
-        return msgspec.structs.replace(
-            known,
-            scenarios=everything,
-            measures=[*known.measures, *(unique[at] for at in sorted(unique))],
-            players=[*known.players, *players],
-        )
+        measures, players = [*known.measures, *measures], [*known.players, *players]
+        return msgspec.structs.replace(known, scenarios=everything, measures=measures, players=players)
     notes = {outcome.group: outcome.notes for outcome in outcomes}
     checks = [check for outcome in outcomes for check in outcome.checks if check.queue in journal.queues]
     return Comparison(
         scenarios=everything,
         queues=journal.queues,
-        measures=[unique[at] for at in sorted(unique)],
+        measures=measures,
         notes=[notes[group] for group in sorted(notes)],
         errors=model_errors(checks, journal.queues),
         checks=sorted(checks, key=lambda check: (check.queue, check.key)),

@@ -119,7 +119,7 @@ def record(files: Sequence[Path], queues: tuple[str, ...]) -> Recording:
 def record_with_steps(
     files: Sequence[Path], queues: tuple[str, ...], *, steps_from: int
 ) -> tuple[Recording, JournalSteps | None]:
-    """Read the recording of a group of queues; with its events in order, if it has so many messages and they serve."""
+    """Read the recording of a group of queues; with its events in order, if it has that many messages."""
     return _recorded(read_events(files, queues=queues), queues, steps_from=steps_from)
 
 

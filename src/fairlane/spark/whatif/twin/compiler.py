@@ -11,13 +11,13 @@ from typing import Any, Final, TypeVar
 
 F = TypeVar("F", bound=Callable[..., object])
 
-CompilationFailed: type[Exception]
 try:
     from numba import njit
-    from numba.core.errors import NumbaError as CompilationFailed
+    from numba.core.errors import NumbaError
 except ImportError:  # the same functions, interpreted: slower than the kernel, but good for tests
-    njit, CompilationFailed = None, ArithmeticError
+    njit, NumbaError = None, ArithmeticError
 
+CompilationFailed: Final[type[Exception]] = NumbaError
 _OPTIONS: Final[dict[str, Any]] = {"error_model": "numpy", "_nrt": False}
 
 
@@ -30,7 +30,11 @@ def compiled(function: F) -> F:
 
 
 def entry(function: F) -> F:
-    """Return a compiled function that is called from outside. What numba compiled is kept on disk, if it can be."""
+    """Return a compiled function that is called from outside. What numba compiled is kept on disk, if it can be.
+
+    Numba notices that the file of an entry has changed, and not those of the functions that it calls. An installation
+    renews all files. After an edit, remove ``__pycache__`` or set ``NUMBA_CACHE_DIR``.
+    """
     if njit is None:
         return function
     found: F

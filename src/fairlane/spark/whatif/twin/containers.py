@@ -20,7 +20,7 @@ _FIRST: Final = 1
 
 
 def deque_of(most: int) -> Ints:
-    """Return an empty deque for at most so many values."""
+    """Return an empty deque for up to ``most`` values."""
     return np.zeros(most + _SLOTS, dtype=np.int64)
 
 
@@ -64,7 +64,7 @@ def first_of(deque: Ints) -> int:
 
 
 def heap_of(most: int) -> Ints:
-    """Return an empty heap for at most so many entries. Memory is taken as they come."""
+    """Return an empty heap for up to ``most`` entries. Memory is taken as they come."""
     heap = np.empty((most + _FIRST, 3), dtype=np.int64)
     heap[0] = 0
     return heap

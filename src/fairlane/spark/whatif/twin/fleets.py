@@ -27,7 +27,7 @@ from fairlane.spark.whatif.twin.work import (
     CHANGES_AT,
     LEASED,
     WAKE,
-    Run,
+    TwinRun,
     Work,
     arrive,
     finish,
@@ -85,38 +85,34 @@ class FleetArrays(NamedTuple):
 
 def fleet_of(kinds: list[ConsumerKind], *, leases: int) -> FleetArrays:
     """Return the consumers of a queue, none of which is there yet."""
+    number = consumers_of(kinds)
+    return FleetArrays(
+        counts=np.zeros(2, dtype=np.int64),
+        **_arrays_of(kinds),
+        line=deque_of(number + 1),
+        **{name: np.zeros(number, dtype=np.int64) for name in ("kind", "held", "working", "rest")},
+        **{name: np.zeros(number, dtype=np.bool_) for name in ("is_listed", "is_leaving")},
+        **{name: np.full(number, NONE, dtype=np.int64) for name in ("begins", "ends")},
+        **{name: np.empty(leases, dtype=np.int64) for name in ("behind", "attempt", "holder", "hidden_ms")},
+    )
+
+
+def _arrays_of(kinds: list[ConsumerKind]) -> dict[str, Ints]:
+    """Return what is known of the kinds of consumers."""
     changes = sorted(
         ((at_ms, kind, number) for kind, one in enumerate(kinds) for at_ms, number in one.counts),
         key=lambda change: change[:2],
     )
-    number = consumers_of(kinds)
+    terms = ("holds", "asks", "refills", "works")
     rests = [one.rests_ms or [0] for one in kinds]
-    zeros = [np.zeros(number, dtype=np.int64) for _ in range(4)]
-    return FleetArrays(
-        counts=np.zeros(2, dtype=np.int64),
-        changes=np.array(changes, dtype=np.int64).reshape(-1, 3),
-        **{
-            name: np.array([getattr(one, name) for one in kinds], dtype=np.int64)
-            for name in ("holds", "asks", "refills", "works")
-        },
-        rests_ms=np.array([rest for each in rests for rest in each], dtype=np.int64),
-        rests_begin=np.cumsum([0, *map(len, rests)], dtype=np.int64),
-        there=np.zeros((len(kinds), max(one.most for one in kinds) + 1), dtype=np.int64),
-        there_size=np.zeros(len(kinds), dtype=np.int64),
-        line=deque_of(number + 1),
-        kind=zeros[0],
-        held=zeros[1],
-        working=zeros[2],
-        rest=zeros[3],
-        is_listed=np.zeros(number, dtype=np.bool_),
-        is_leaving=np.zeros(number, dtype=np.bool_),
-        begins=np.full(number, NONE, dtype=np.int64),
-        ends=np.full(number, NONE, dtype=np.int64),
-        behind=np.empty(leases, dtype=np.int64),
-        attempt=np.empty(leases, dtype=np.int64),
-        holder=np.empty(leases, dtype=np.int64),
-        hidden_ms=np.empty(leases, dtype=np.int64),
-    )
+    return {
+        "changes": np.array(changes, dtype=np.int64).reshape(-1, 3),
+        **{name: np.array([getattr(one, name) for one in kinds], dtype=np.int64) for name in terms},
+        "rests_ms": np.array([rest for each in rests for rest in each], dtype=np.int64),
+        "rests_begin": np.cumsum([0, *map(len, rests)], dtype=np.int64),
+        "there": np.zeros((len(kinds), max(one.most for one in kinds) + 1), dtype=np.int64),
+        "there_size": np.zeros(len(kinds), dtype=np.int64),
+    }
 
 
 def consumers_of(kinds: list[ConsumerKind]) -> int:
@@ -129,7 +125,7 @@ def consumers_of(kinds: list[ConsumerKind]) -> int:
 
 
 @entry
-def play_fleet(turns: Turns, work: Work, run: Run, fleet: FleetArrays) -> None:
+def play_fleet(turns: Turns, work: Work, run: TwinRun, fleet: FleetArrays) -> None:
     """Play a recording until nothing more can happen."""
     run.counts[CHANGES_AT] = fleet.changes[0, _AT]
     while True:
@@ -153,7 +149,7 @@ def play_fleet(turns: Turns, work: Work, run: Run, fleet: FleetArrays) -> None:
 
 
 @compiled
-def _staff(run: Run, fleet: FleetArrays, now_ms: int) -> None:
+def _staff(run: TwinRun, fleet: FleetArrays, now_ms: int) -> None:
     """Add and remove consumers up to an instant. One that leaves finishes what it holds."""
     while fleet.counts[_CHANGED] < fleet.changes.shape[0] and fleet.changes[fleet.counts[_CHANGED], _AT] <= now_ms:
         change = fleet.changes[fleet.counts[_CHANGED]]
@@ -207,7 +203,7 @@ def _wants(fleet: FleetArrays, consumer: int) -> int:
 
 
 @compiled
-def _serve(turns: Turns, work: Work, run: Run, fleet: FleetArrays, now_ms: int) -> None:
+def _serve(turns: Turns, work: Work, run: TwinRun, fleet: FleetArrays, now_ms: int) -> None:
     """Lease messages to the consumers in the line."""
     if fleet.counts[_CHANGED] < fleet.changes.shape[0] and fleet.changes[fleet.counts[_CHANGED], _AT] <= now_ms:
         _staff(run, fleet, now_ms)
@@ -237,7 +233,7 @@ def _serve(turns: Turns, work: Work, run: Run, fleet: FleetArrays, now_ms: int) 
 
 
 @compiled
-def _hand_over(work: Work, run: Run, fleet: FleetArrays, consumer: int, taken: int, now_ms: int) -> None:
+def _hand_over(work: Work, run: TwinRun, fleet: FleetArrays, consumer: int, taken: int, now_ms: int) -> None:
     """Give the latest leases to a consumer, which begins with as many as it can."""
     for number in range(run.counts[LEASED] - taken, run.counts[LEASED]):
         message = run.leased[number]
@@ -258,7 +254,7 @@ def _hand_over(work: Work, run: Run, fleet: FleetArrays, consumer: int, taken: i
 
 
 @compiled
-def _begin(work: Work, run: Run, fleet: FleetArrays, consumer: int, number: int, now_ms: int) -> None:
+def _begin(work: Work, run: TwinRun, fleet: FleetArrays, consumer: int, number: int, now_ms: int) -> None:
     """Begin to work on the message of a lease."""
     fleet.working[consumer] += 1
     if fleet.hidden_ms[number] != NEVER:
@@ -271,7 +267,7 @@ def _begin(work: Work, run: Run, fleet: FleetArrays, consumer: int, number: int,
 
 
 @compiled
-def _end(turns: Turns, work: Work, run: Run, fleet: FleetArrays, number: int, now_ms: int) -> None:
+def _end(turns: Turns, work: Work, run: TwinRun, fleet: FleetArrays, number: int, now_ms: int) -> None:
     """End a lease."""
     message = run.leased[number]
     release(turns, turns.key[message], 1)
@@ -281,7 +277,7 @@ def _end(turns: Turns, work: Work, run: Run, fleet: FleetArrays, number: int, no
 
 
 @compiled
-def _done(work: Work, run: Run, fleet: FleetArrays, consumer: int, now_ms: int) -> None:
+def _done(work: Work, run: TwinRun, fleet: FleetArrays, consumer: int, now_ms: int) -> None:
     """End the work of a consumer on one message. It requests more if it can: now, or after its rest."""
     fleet.held[consumer] -= 1
     fleet.working[consumer] -= 1

@@ -12,7 +12,7 @@ from fairlane.spark.whatif.twin.work import (
     CHANGES_AT,
     LEASED,
     WAKE,
-    Run,
+    TwinRun,
     Work,
     arrive,
     finish,
@@ -27,7 +27,7 @@ FREE, THERE, CHANGED = range(3)
 
 
 @entry
-def play_slots(turns: Turns, work: Work, run: Run, counts: Ints, slots: Ints) -> None:
+def play_slots(turns: Turns, work: Work, run: TwinRun, counts: Ints, slots: Ints) -> None:
     """Play a recording until nothing more can happen.
 
     Args:
@@ -53,7 +53,7 @@ def play_slots(turns: Turns, work: Work, run: Run, counts: Ints, slots: Ints) ->
 
 
 @compiled
-def _staff(run: Run, counts: Ints, slots: Ints, now_ms: int) -> None:
+def _staff(run: TwinRun, counts: Ints, slots: Ints, now_ms: int) -> None:
     """Set the number of consumers to that of an instant."""
     while counts[CHANGED] < slots.shape[0] and slots[counts[CHANGED], 0] <= now_ms:
         there = slots[counts[CHANGED], 1]
@@ -64,7 +64,7 @@ def _staff(run: Run, counts: Ints, slots: Ints, now_ms: int) -> None:
 
 
 @compiled
-def _end(turns: Turns, work: Work, run: Run, counts: Ints, message: int, now_ms: int) -> None:
+def _end(turns: Turns, work: Work, run: TwinRun, counts: Ints, message: int, now_ms: int) -> None:
     release(turns, turns.key[message], 1)
     if work.end[run.attempt[message]] < EXPIRED:
         counts[FREE] += 1
@@ -72,7 +72,7 @@ def _end(turns: Turns, work: Work, run: Run, counts: Ints, message: int, now_ms:
 
 
 @compiled
-def _serve(turns: Turns, work: Work, run: Run, counts: Ints, slots: Ints, now_ms: int) -> None:
+def _serve(turns: Turns, work: Work, run: TwinRun, counts: Ints, slots: Ints, now_ms: int) -> None:
     """Lease messages to idle consumers."""
     if run.counts[CHANGES_AT] <= now_ms:
         _staff(run, counts, slots, now_ms)
@@ -92,7 +92,7 @@ def _serve(turns: Turns, work: Work, run: Run, counts: Ints, slots: Ints, now_ms
 
 
 @compiled
-def _begin(work: Work, run: Run, number: int, now_ms: int) -> None:
+def _begin(work: Work, run: TwinRun, number: int, now_ms: int) -> None:
     """Begin the attempt of a lease."""
     message = run.leased[number]
     at = run.attempt[message]

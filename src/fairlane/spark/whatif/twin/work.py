@@ -39,7 +39,7 @@ class Work(NamedTuple):
     is_timed: bool
 
 
-class Run(NamedTuple):
+class TwinRun(NamedTuple):
     """A simulation while it goes on, and what comes of it.
 
     Attributes:
@@ -68,9 +68,9 @@ def leases_of(work: Work) -> int:
     return int((last[np.searchsorted(last, work.first)] - work.first + 1).sum())
 
 
-def run_of(work: Work, *, leases: int, consumers: int) -> Run:
+def run_of(work: Work, *, leases: int, consumers: int) -> TwinRun:
     """Return a run that begins."""
-    return Run(
+    return TwinRun(
         counts=np.array([0, 0, LATER, LATER], dtype=np.int64),
         attempt=work.first.copy(),
         leased=np.empty(leases, dtype=np.int32),
@@ -82,7 +82,7 @@ def run_of(work: Work, *, leases: int, consumers: int) -> Run:
 
 
 @compiled
-def next_instant(turns: Turns, work: Work, run: Run) -> int:
+def next_instant(turns: Turns, work: Work, run: TwinRun) -> int:
     """Return when something happens next; ``LATER`` for never."""
     now_ms: int = min(next_at(run.running), next_at(run.gone), run.counts[WAKE], _next_arrival(work, run))
     if turns.counts[WAITING]:
@@ -91,13 +91,13 @@ def next_instant(turns: Turns, work: Work, run: Run) -> int:
 
 
 @compiled
-def _next_arrival(work: Work, run: Run) -> int:
+def _next_arrival(work: Work, run: TwinRun) -> int:
     at_ms: int = work.at_ms[run.counts[COME]] if run.counts[COME] < work.at_ms.size else LATER
     return at_ms
 
 
 @compiled
-def arrive(turns: Turns, work: Work, run: Run, now_ms: int) -> None:
+def arrive(turns: Turns, work: Work, run: TwinRun, now_ms: int) -> None:
     """Offer the messages that have come. Time passes first, as in the broker, also if attempts end."""
     if next_at(run.running) <= now_ms or _next_arrival(work, run) <= now_ms:
         move_to(turns, now_ms)
@@ -108,8 +108,8 @@ def arrive(turns: Turns, work: Work, run: Run, now_ms: int) -> None:
 
 
 @compiled
-def lease(turns: Turns, run: Run, count: int, now_ms: int) -> int:
-    """Lease up to so many messages, and return how many."""
+def lease(turns: Turns, run: TwinRun, count: int, now_ms: int) -> int:
+    """Lease up to ``count`` messages, and return how many."""
     move_to(turns, now_ms)
     begin = run.counts[LEASED]
     taken = take(turns, count, run.leased, begin)
@@ -122,7 +122,7 @@ def lease(turns: Turns, run: Run, count: int, now_ms: int) -> int:
 
 
 @compiled
-def note_contention(turns: Turns, run: Run, served: int) -> None:
+def note_contention(turns: Turns, run: TwinRun, served: int) -> None:
     """Record that the latest leases were given while others had to wait."""
     if turns.counts[READY] > 0:
         for number in range(run.counts[LEASED] - served, run.counts[LEASED]):
@@ -130,7 +130,7 @@ def note_contention(turns: Turns, run: Run, served: int) -> None:
 
 
 @compiled
-def finish(turns: Turns, work: Work, run: Run, message: int, now_ms: int) -> None:
+def finish(turns: Turns, work: Work, run: TwinRun, message: int, now_ms: int) -> None:
     """End an attempt for the queue: settle its cost, or offer the message again."""
     at = run.attempt[message]
     if work.end[at] == ACKED:
@@ -142,7 +142,7 @@ def finish(turns: Turns, work: Work, run: Run, message: int, now_ms: int) -> Non
 
 
 @compiled
-def watch(turns: Turns, work: Work, run: Run, now_ms: int) -> None:
+def watch(turns: Turns, work: Work, run: TwinRun, now_ms: int) -> None:
     """Note when something happens by itself, unless time passes by then with what comes or ends."""
     if not work.is_timed or min(_next_arrival(work, run), next_at(run.running)) <= now_ms + _SOON_MS:
         return
