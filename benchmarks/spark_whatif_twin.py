@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import gc
 import json
-import resource
 import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -48,8 +48,8 @@ LENGTH_MS = 600_000
 
 
 def main() -> None:
-    if len(sys.argv) > 1 and sys.argv[1] == "run":
-        print(json.dumps(measured(Path(sys.argv[2]), player="twin" if sys.argv[3] == "twin" else "kernel")))
+    if len(sys.argv) > 1 and sys.argv[1] in _WORK:
+        print(json.dumps(_WORK[sys.argv[1]](Path(sys.argv[2]), player="twin" if sys.argv[3] == "twin" else "kernel")))
         return
     options = parse_options(__doc__ or "")
     report = Report(options)
@@ -58,7 +58,7 @@ def main() -> None:
         for keys in (100, STRETCH):
             make(Path(folder) / str(keys), keys=keys, times=times)
         found = {
-            (keys, player): _in_a_process(Path(folder) / str(keys), player)
+            (keys, player): _in_processes(Path(folder) / str(keys), player)
             for keys in (100, STRETCH)
             for player in ("kernel", "twin")
         }
@@ -103,7 +103,7 @@ def make(folder: Path, *, keys: int, times: int) -> None:
 def measured(folder: Path, *, player: PlayerChoice) -> dict[str, Any]:
     """Play a journal twice, the second time with the code compiled and all caches warm, and return the CPU times."""
     scenario, files = Scenario(name=ORIGINAL), Journal(folder).files
-    before, spans = _memory(), dict[str, float]()
+    spans: dict[str, float] = {}
     recording, steps = _timed(spans, "read", lambda: record_with_steps(files, ("work",), steps_from=steps_from(player)))
     players = Players(recording, steps, player)
     players.play(scenario)
@@ -112,7 +112,7 @@ def measured(folder: Path, *, player: PlayerChoice) -> dict[str, Any]:
     yardstick = Yardstick(recording, MeasuredPeriod())
     played, name = _timed(spans, "play", lambda: players.play(scenario))
     _timed(spans, "measure", lambda: yardstick.measure(0, played))
-    return {**spans, "player": name, "bytes": _memory() - before}
+    return {**spans, "player": name}
 
 
 def _timed(spans: dict[str, float], name: str, work: Callable[[], T]) -> T:
@@ -122,16 +122,30 @@ def _timed(spans: dict[str, float], name: str, work: Callable[[], T]) -> T:
     return found
 
 
-def _memory() -> int:
-    """Return the bytes of the process that are in memory."""
+def held(folder: Path, *, player: PlayerChoice) -> dict[str, Any]:
+    """Return the bytes that the recording, its player and its measures hold between two scenarios.
+
+    Those of Python and NumPy are counted. What the process holds besides, such as freed memory, depends on the system.
+    """
+    files = Journal(folder).files
+    tracemalloc.start()
+    recording, steps = record_with_steps(files, ("work",), steps_from=steps_from(player))
+    players, steps = Players(recording, steps, player), None
+    yardstick = Yardstick(recording, MeasuredPeriod())
+    yardstick.measure(0, players.play(Scenario(name=ORIGINAL))[0])
     gc.collect()
-    pa.default_memory_pool().release_unused()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return {"bytes": tracemalloc.get_traced_memory()[0]}
 
 
-def _in_a_process(folder: Path, player: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.spark_whatif_twin", "run", str(folder), player]
-    found: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+_WORK: dict[str, Callable[..., dict[str, Any]]] = {"times": measured, "bytes": held}
+
+
+def _in_processes(folder: Path, player: str) -> dict[str, Any]:
+    """Return times and bytes, each measured in a process of its own."""
+    found: dict[str, Any] = {}
+    for work in _WORK:
+        command = [sys.executable, "-m", "benchmarks.spark_whatif_twin", work, str(folder), player]
+        found |= json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     return found
 
 

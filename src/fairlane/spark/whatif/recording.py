@@ -96,8 +96,8 @@ class Recording:
     hold_ms: Sequence[int]
     busy_ms: Sequence[int]
     end: list[int]
-    delay_ms: list[int]
-    settle: list[int]
+    delay_ms: Sequence[int]
+    settle: Sequence[int]
     changes: list[Change]
     consumers: list[list[ConsumerKind]]
     leased_ms: Ints
@@ -156,8 +156,8 @@ def _recorded(
         hold_ms=column_of(attempts.hold_ms),
         busy_ms=column_of(attempts.busy_ms),
         end=attempts.end.tolist(),
-        delay_ms=attempts.delay_ms.tolist(),
-        settle=attempts.settle.tolist(),
+        delay_ms=column_of(attempts.delay_ms),
+        settle=column_of(attempts.settle),
         changes=sorted(changes, key=lambda change: change.sequence),
         consumers=consumers,
         leased_ms=np.where(first == NEVER, NEVER, rows.at_ms[first]),

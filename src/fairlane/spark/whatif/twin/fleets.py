@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,15 +86,14 @@ class FleetArrays(NamedTuple):
 def fleet_of(kinds: list[ConsumerKind], *, leases: int) -> FleetArrays:
     """Return the consumers of a queue, none of which is there yet."""
     number = consumers_of(kinds)
-    return FleetArrays(
-        counts=np.zeros(2, dtype=np.int64),
-        **_arrays_of(kinds),
-        line=deque_of(number + 1),
+    columns: dict[str, Any] = {
         **{name: np.zeros(number, dtype=np.int64) for name in ("kind", "held", "working", "rest")},
         **{name: np.zeros(number, dtype=np.bool_) for name in ("is_listed", "is_leaving")},
         **{name: np.full(number, NONE, dtype=np.int64) for name in ("begins", "ends")},
         **{name: np.empty(leases, dtype=np.int64) for name in ("behind", "attempt", "holder", "hidden_ms")},
-    )
+        **_arrays_of(kinds),
+    }
+    return FleetArrays(counts=np.zeros(2, dtype=np.int64), line=deque_of(number + 1), **columns)
 
 
 def _arrays_of(kinds: list[ConsumerKind]) -> dict[str, Ints]:
