@@ -41,14 +41,14 @@ $(SERVER): pyproject.toml lock.txt tools/install_locked.py
 
 $(READY): pyproject.toml lock.txt | $(SERVER)
 	@echo "Installing Spark, Java and the developer tools into $(VENV): 2 GB, minutes ..."
-	@$(BIN)/python tools/install_locked.py
+	@$(BIN)/python tools/install_locked.py dev
 	@touch $@
 
 # 3.11.5 is the oldest Python that every developer tool supports. Versions that are in the file already are kept.
 lock:
 	@$(PYTHON) -m venv $(VENV)-lock
 	@$(VENV)-lock/bin/python $(PIP) $(UV)
-	@$(VENV)-lock/bin/uv pip compile --quiet pyproject.toml --extra dev --universal --python-version 3.11.5 \
+	@$(VENV)-lock/bin/uv pip compile --quiet pyproject.toml --extra dev --extra whatif --universal --python-version 3.11.5 \
 		--generate-hashes --annotation-style line --no-emit-index-url --custom-compile-command "make lock" \
 		--output-file lock.txt $(ARGS)
 

@@ -71,7 +71,7 @@ def test_work_on_a_batch_is_told_from_waiting_in_it(batches: Recording) -> None:
 def test_the_model_of_batch_leasers_leases_when_they_did(batches: Recording) -> None:
     """Under the original settings every first lease is at its millisecond; as 32 consumers waits would be shorter."""
     played = play(batches, Scenario(name=ORIGINAL), messages_of(batches))
-    assert played.leased_ms == batches.leased_ms.tolist()
+    assert list(played.leased_ms) == batches.leased_ms.tolist()
     slots = replace(batches, consumers=[[ConsumerKind(counts=[(0, 32)])]], is_plain=True)
     assert _modelled(slots)[""].wait_p99_ms < 0.1 * _modelled(batches)[""].wait_p99_ms
 

@@ -46,6 +46,8 @@ from fairlane.scheduler.timers import Timers
 from fairlane.scheduler.tree import KeyNode
 from fairlane.scheduler.turns import serve_plain, serve_runs
 
+IDLE_KEYS_MAX = 1024
+"""How many keys without items are remembered by default."""
 _LONG_AGO_MS = -(1 << 62)
 
 
@@ -70,7 +72,7 @@ class Kernel(Generic[I]):
         backpressure: Backpressure = Backpressure.REJECT,
         strict_priority: bool = False,
         counts_use: bool = False,
-        idle_keys_max: int = 1024,
+        idle_keys_max: int = IDLE_KEYS_MAX,
         throttles: Throttles | None = None,
         name: str = "",
         order: StrictOrder[I] | None = None,

@@ -199,6 +199,7 @@ def _notes(found: Comparison, html: Path | None) -> list[Table]:
             facts.append(["attempts without an end in the journal, modelled as usual", str(notes.assumed)])
     for queue in found.queues:
         facts += [[f"{queue}: consumers in the journal", words(kind)] for kind in found.kinds_of(queue)]
+        facts.append([f"{queue}: played by", found.played_by(queue)])
     if html is not None:
         facts.append(["plots", str(html)])
     return [Table([], facts)] if facts else []

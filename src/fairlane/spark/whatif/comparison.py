@@ -18,11 +18,20 @@ from fairlane.spark.whatif.measures import KeyCheck, KeyMeasures, MeasuredPeriod
 from fairlane.spark.whatif.scenario import ORIGINAL, Scenario
 from fairlane.spark.whatif.spark_runs import Progress, run_in_spark
 from fairlane.spark.whatif.tasks import Notes, RunOutcome, RunPlan, RunTask, run_tasks
+from fairlane.spark.whatif.twin.choice import PlayerChoice, PlayerName, TwinVerdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOURNAL = -1
+
+
+class ScenarioPlayer(msgspec.Struct, frozen=True):
+    """What played a scenario: the scheduler's kernel or its array twin. Both give the same results."""
+
+    scenario: int
+    queues: list[str]
+    player: PlayerName
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +40,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         errors: how far the model is from the journal, for each queue.
         checks: the same for each key.
+        players: what played each scenario, for each group of queues that are replayed together.
     """
 
     scenarios: list[Scenario]
@@ -39,6 +49,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[Notes]
     errors: list[ModelError]
     checks: list[KeyCheck]
+    players: list[ScenarioPlayer] = []
 
     def of(self, scenario: int, queue: str) -> dict[str, KeyMeasures]:
         """Return the keys of a queue under a scenario; ``JOURNAL`` is what the journal itself tells."""
@@ -52,6 +63,16 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     def kinds_of(self, queue: str) -> list[ConsumerKind]:
         """Return the consumers of a queue in the journal."""
         return [kind for notes in self.notes for kind in notes.consumers.get(queue, [])]
+
+    def played_by(self, queue: str) -> str:
+        """Return what played the scenarios of a queue, in words."""
+        players = [one.player for one in self.players if queue in one.queues]
+        verdict = next((notes.twin for notes in self.notes if queue in notes.consumers), TwinVerdict())
+        if "twin" not in players:
+            return f"the scheduler's kernel ({verdict.obstacle})" if verdict.obstacle else "the scheduler's kernel"
+        told = f"the array twin, which decided all {verdict.hand_outs:,} hand-outs of the journal as the broker did"
+        rest = players.count("kernel")
+        return f"{told}; {rest} of {len(players)} scenarios by the scheduler's kernel" if rest else told
 
 
 class Journal:
@@ -97,6 +118,7 @@ def compare(
     spark: SparkSession | None = None,
     progress: Progress | None = None,
     known: Comparison | None = None,
+    player: PlayerChoice = "auto",
 ) -> Comparison:
     """Run scenarios, and the original before them, on a journal.
 
@@ -109,28 +131,35 @@ def compare(
         spark: where to run; None for this process.
         progress: called with how many runs are done, and how many there are.
         known: what has been run before on the same journal and span. It is not run again, and is part of the result.
+        player: the array twin where it is exact and faster, or only the kernel, or the twin wherever it is exact.
     """
     before = [Scenario(name=ORIGINAL)] if known is None else known.scenarios
     everything = [*before, *scenarios]
     files, begin = [str(path) for path in journal.files], 0 if known is None else len(before)
-    work = RunPlan(files=files, groups=journal.groups, scenarios=everything, span=span, begin=begin)
+    work = RunPlan(files=files, groups=journal.groups, scenarios=everything, span=span, begin=begin, player=player)
     outcomes = _run(journal, work, spark, progress)
-    measures = [one for outcome in outcomes for one in outcome.measures if one.queue in journal.queues]
-    unique = {(one.scenario, one.queue, one.key): one for one in measures}
+    found = [one for outcome in outcomes for one in outcome.measures if one.queue in journal.queues]
+    unique = {(one.scenario, one.queue, one.key): one for one in found}
+    measures, players = [unique[at] for at in sorted(unique)], _players(journal, outcomes)
     if known is not None:
-        return msgspec.structs.replace(
-            known, scenarios=everything, measures=[*known.measures, *(unique[at] for at in sorted(unique))]
-        )
+        measures, players = [*known.measures, *measures], [*known.players, *players]
+        return msgspec.structs.replace(known, scenarios=everything, measures=measures, players=players)
     notes = {outcome.group: outcome.notes for outcome in outcomes}
     checks = [check for outcome in outcomes for check in outcome.checks if check.queue in journal.queues]
     return Comparison(
         scenarios=everything,
         queues=journal.queues,
-        measures=[unique[at] for at in sorted(unique)],
+        measures=measures,
         notes=[notes[group] for group in sorted(notes)],
         errors=model_errors(checks, journal.queues),
         checks=sorted(checks, key=lambda check: (check.queue, check.key)),
+        players=players,
     )
+
+
+def _players(journal: Journal, outcomes: Sequence[RunOutcome]) -> list[ScenarioPlayer]:
+    found = sorted((at, outcome.group, player) for outcome in outcomes for at, player in outcome.players.items())
+    return [ScenarioPlayer(at, list(journal.groups[group]), player) for at, group, player in found]
 
 
 def _run(journal: Journal, work: RunPlan, spark: SparkSession | None, progress: Progress | None) -> list[RunOutcome]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,11 +73,11 @@ class Played:
         removed: the messages that were purged, cancelled or dropped, or whose queue was removed.
     """
 
-    leased_ms: list[int]
+    leased_ms: Sequence[int]
     throttled_ms: dict[int, int]
     capped_ms: dict[int, int]
     paused_ms: dict[int, int]
-    contended: list[int]
+    contended: Sequence[int]
     missed: list[int]
     removed: list[int]
 

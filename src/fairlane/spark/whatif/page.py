@@ -66,6 +66,7 @@ def _accuracy(error: ModelError) -> str:
 
 def _notes(found: Comparison, queue: str) -> str:
     facts = [f"Consumers in the journal: {_kind(kind)}." for kind in found.kinds_of(queue)]
+    facts.append(f"Played by {found.played_by(queue)}.")
     for notes in found.notes:
         if notes.unknown.get(queue):
             facts.append(f"{notes.unknown[queue]:,} messages from before the journal begins are left out.")

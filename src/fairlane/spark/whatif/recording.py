@@ -24,6 +24,7 @@ from fairlane.spark.whatif.consumers import ConsumerKind, consumers_of
 from fairlane.spark.whatif.files import CHANGE_KINDS, MESSAGE_KINDS, read_events
 from fairlane.spark.whatif.records import records_of
 from fairlane.spark.whatif.rows import NEVER, Ints, MessageRows, Parts, column_of
+from fairlane.spark.whatif.twin.steps import JournalSteps, steps_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,8 @@ class Recording:
     hold_ms: Sequence[int]
     busy_ms: Sequence[int]
     end: list[int]
-    delay_ms: list[int]
-    settle: list[int]
+    delay_ms: Sequence[int]
+    settle: Sequence[int]
     changes: list[Change]
     consumers: list[list[ConsumerKind]]
     leased_ms: Ints
@@ -115,8 +116,21 @@ def record(files: Sequence[Path], queues: tuple[str, ...]) -> Recording:
     return recording_of(read_events(files, queues=queues), queues)
 
 
+def record_with_steps(
+    files: Sequence[Path], queues: tuple[str, ...], *, steps_from: int
+) -> tuple[Recording, JournalSteps | None]:
+    """Read the recording of a group of queues; with its events in order, if it has that many messages."""
+    return _recorded(read_events(files, queues=queues), queues, steps_from=steps_from)
+
+
 def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
     """Return the recording of a group of queues from events."""
+    return _recorded(table, queues, steps_from=None)[0]
+
+
+def _recorded(
+    table: pa.Table, queues: tuple[str, ...], *, steps_from: int | None
+) -> tuple[Recording, JournalSteps | None]:
     first_ms, last_ms = (int(table["at_ms"][at].as_py()) if table.num_rows else 0 for at in (0, -1))
     sequence = int(table["sequence"][0].as_py()) if table.num_rows else 1
     changed = table.filter(pc.is_in(table["kind"], pa.array(CHANGE_KINDS)))
@@ -129,7 +143,8 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
     changes = [*_changes(changed, first_ms, parts), *_removals(rows, parts)]
     first = leases.first_of_parts()
     unknown = [np.unique(rows.number[parts.unknown & (rows.queue == at)]) for at in range(len(queues))]
-    return Recording(
+    has_steps = steps_from is not None and parts.start.size >= steps_from
+    recording = Recording(
         queues=queues,
         sequence=sequence,
         first_ms=first_ms,
@@ -141,8 +156,8 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
         hold_ms=column_of(attempts.hold_ms),
         busy_ms=column_of(attempts.busy_ms),
         end=attempts.end.tolist(),
-        delay_ms=attempts.delay_ms.tolist(),
-        settle=attempts.settle.tolist(),
+        delay_ms=column_of(attempts.delay_ms),
+        settle=column_of(attempts.settle),
         changes=sorted(changes, key=lambda change: change.sequence),
         consumers=consumers,
         leased_ms=np.where(first == NEVER, NEVER, rows.at_ms[first]),
@@ -155,6 +170,7 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
         assumed=attempts.assumed,
         unknown=[int(numbers.size) for numbers in unknown],
     )
+    return recording, steps_of(rows, parts) if has_steps else None
 
 
 def _work(

@@ -18,7 +18,7 @@ from fairlane.spark.whatif.messages import BITS, FORSAKEN, STEP, Played, Replaye
 from fairlane.spark.whatif.presence import total_of
 from fairlane.spark.whatif.queues import LATER, ReplayedQueue, ReplayedQueues
 from fairlane.spark.whatif.recording import Recording
-from fairlane.spark.whatif.rows import NEVER, Ints
+from fairlane.spark.whatif.rows import NEVER, Ints, column_of
 from fairlane.spark.whatif.scenario import Scenario
 
 _ONE_MS = 1 << BITS
@@ -243,11 +243,11 @@ class Player:
         numbers = np.fromiter((part.number for part in self._leases), dtype=np.int64, count=len(self._leases))
         contended = [numbers[began:ended] for began, ended in self._contended]
         return Played(
-            leased_ms=self._first_leases(numbers).tolist(),
+            leased_ms=column_of(self._first_leases(numbers)),
             throttled_ms=self._throttled_ms,
             capped_ms=self._capped_ms,
             paused_ms=self._paused_ms,
-            contended=np.concatenate(contended).tolist() if contended else [],
+            contended=column_of(np.concatenate(contended) if contended else numbers[:0]),
             missed=replayed.missed,
             removed=replayed.removed,
         )

@@ -10,12 +10,11 @@ import msgspec
 import numpy as np
 
 from fairlane.spark.whatif.consumers import ConsumerKind
-from fairlane.spark.whatif.fleet import play
 from fairlane.spark.whatif.load import loaded
 from fairlane.spark.whatif.measures import KeyCheck, KeyMeasures, MeasuredPeriod, Yardstick
-from fairlane.spark.whatif.messages import messages_of
-from fairlane.spark.whatif.recording import Recording, record
+from fairlane.spark.whatif.recording import Recording, record_with_steps
 from fairlane.spark.whatif.scenario import Scenario
+from fairlane.spark.whatif.twin.choice import PlayerChoice, PlayerName, Players, TwinVerdict, steps_from
 
 ORIGINAL_AT: Final = 0
 """The number of the scenario that changes nothing."""
@@ -29,12 +28,14 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
         assumed: attempts without an end in the journal, which get the median length of their key.
         consumers: by queue, the consumers that the model has.
         rate_per_consumer: by queue, how many messages a second one consumer works off when it never waits.
+        twin: whether the array twin may play the group.
     """
 
     unknown: dict[str, int]
     assumed: int
     consumers: dict[str, list[ConsumerKind]]
     rate_per_consumer: dict[str, float] = {}
+    twin: TwinVerdict = TwinVerdict()
 
 
 class RunPlan(msgspec.Struct, frozen=True):
@@ -42,6 +43,7 @@ class RunPlan(msgspec.Struct, frozen=True):
 
     Attributes:
         begin: the number of the first scenario to run; those before it have been run.
+        player: what plays the recordings.
     """
 
     files: list[str]
@@ -49,6 +51,7 @@ class RunPlan(msgspec.Struct, frozen=True):
     scenarios: list[Scenario]
     span: MeasuredPeriod | None = None
     begin: int = 0
+    player: PlayerChoice = "auto"
 
     @property
     def numbers(self) -> range:
@@ -57,7 +60,7 @@ class RunPlan(msgspec.Struct, frozen=True):
 
     def name_of(self, group: int) -> bytes:
         """Return what tells the journal of a group from others."""
-        return msgspec.msgpack.encode((self.files, self.groups[group], self.span))
+        return msgspec.msgpack.encode((self.files, self.groups[group], self.span, self.player))
 
 
 class RunTask(msgspec.Struct, frozen=True):
@@ -72,12 +75,14 @@ class RunOutcome(msgspec.Struct, frozen=True):
 
     Attributes:
         checks: how the model compares with the journal; empty unless the task ran the original settings.
+        players: by the number of the scenario, what played it.
     """
 
     group: int
     measures: list[KeyMeasures]
     notes: Notes
     checks: list[KeyCheck] = []
+    players: dict[int, PlayerName] = {}
 
 
 def run_tasks(
@@ -100,11 +105,12 @@ def run_tasks(
 
 
 class LoadedGroup:
-    """A group of queues in memory, with the items that one run after the other uses."""
+    """A group of queues in memory, with what one run after the other uses."""
 
     def __init__(self, work: RunPlan, group: int) -> None:
-        self._recording = record([Path(path) for path in work.files], tuple(work.groups[group]))
-        self._items = messages_of(self._recording)
+        files, queues = [Path(path) for path in work.files], tuple(work.groups[group])
+        self._recording, steps = record_with_steps(files, queues, steps_from=steps_from(work.player))
+        self._players = Players(self._recording, steps, work.player)
         self._span = work.span or MeasuredPeriod()
         self._yardstick = Yardstick(self._recording, self._span)
 
@@ -112,30 +118,32 @@ class LoadedGroup:
         """Run scenarios, and measure them."""
         measures: list[KeyMeasures] = []
         checks: list[KeyCheck] = []
+        players: dict[int, PlayerName] = {}
         for at in task.scenarios:
             scenario = work.scenarios[at]
             if scenario.load:
-                measures += self._run_loaded(at, scenario)
+                found, players[at] = self._run_loaded(at, scenario)
+                measures += found
                 continue
-            played = play(self._recording, scenario, self._items)
+            played, players[at] = self._players.play(scenario)
             measures += self._yardstick.measure(at, played)
             if at == ORIGINAL_AT:
                 measures += self._yardstick.journalled()
                 checks = self._yardstick.check(played)
-        return RunOutcome(task.group, measures, _notes(self._recording), checks)
+        return RunOutcome(task.group, measures, _notes(self._recording, self._players.verdict), checks, players)
 
-    def _run_loaded(self, at: int, scenario: Scenario) -> list[KeyMeasures]:
+    def _run_loaded(self, at: int, scenario: Scenario) -> tuple[list[KeyMeasures], PlayerName]:
         """Run a scenario with another load, which has messages of its own."""
         recording = loaded(self._recording, scenario.load)
-        items = messages_of(recording)
-        return Yardstick(recording, self._span).measure(at, play(recording, scenario, items))
+        played, player = self._players.play_loaded(scenario, recording)
+        return Yardstick(recording, self._span).measure(at, played), player
 
 
-def _notes(recording: Recording) -> Notes:
+def _notes(recording: Recording, twin: TwinVerdict) -> Notes:
     unknown = {name: count for name, count in zip(recording.queues, recording.unknown, strict=True) if count}
     consumers = dict(zip(recording.queues, recording.consumers, strict=True))
     rates = {name: _rate(recording, place) for place, name in enumerate(recording.queues)}
-    return Notes(unknown=unknown, assumed=recording.assumed, consumers=consumers, rate_per_consumer=rates)
+    return Notes(unknown=unknown, assumed=recording.assumed, consumers=consumers, rate_per_consumer=rates, twin=twin)
 
 
 def _rate(recording: Recording, place: int) -> float:

@@ -1,0 +1,45 @@
+"""Compilation of functions over arrays by numba, where it is installed.
+
+The functions allocate nothing and keep no array, so they are compiled without numba's reference counts, which would
+take ten times as long as the rest: a call passes two dozen arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+F = TypeVar("F", bound=Callable[..., object])
+
+try:
+    from numba import njit
+    from numba.core.errors import NumbaError
+except ImportError:  # the same functions, interpreted: slower than the kernel, but good for tests
+    njit, NumbaError = None, ArithmeticError
+
+CompilationFailed: Final[type[Exception]] = NumbaError
+_OPTIONS: Final[dict[str, Any]] = {"error_model": "numpy", "_nrt": False}
+
+
+def compiled(function: F) -> F:
+    """Return a function that other compiled functions call; as it is, if numba is not installed."""
+    if njit is None:
+        return function
+    found: F = njit(**_OPTIONS)(function)
+    return found
+
+
+def entry(function: F) -> F:
+    """Return a compiled function that is called from outside. What numba compiled is kept on disk, if it can be.
+
+    Numba notices that the file of an entry has changed, and not those of the functions that it calls. An installation
+    renews all files. After an edit, remove ``__pycache__`` or set ``NUMBA_CACHE_DIR``.
+    """
+    if njit is None:
+        return function
+    found: F
+    try:
+        found = njit(cache=True, **_OPTIONS)(function)
+    except RuntimeError:  # there is no folder that it may write to
+        found = njit(**_OPTIONS)(function)
+    return found
