@@ -28,11 +28,11 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process of its own, in which every warning is an error."""
+def run(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own and in a folder, with every warning as an error."""
     command = [sys.executable, "-W", "error", *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT, env=lean_environment()
+        command, capture_output=True, text=True, timeout=600, check=False, cwd=folder, env=lean_environment()
     )
 
 
@@ -50,9 +50,9 @@ LONG = {page: [pytest.mark.long] for page in ("docs/guides/pipeline.md", "docs/g
         if BLOCK.search(page.read_text()) and name_of(page) not in ELSEWHERE
     ],
 )
-def test_the_code_of_a_page_runs(page: Path) -> None:
-    """The Python blocks of a page run in order, as a reader would type them."""
-    result = run("-c", "\n".join(BLOCK.findall(page.read_text())))
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    """The Python blocks of a page run in order, as a reader would type them in an empty folder."""
+    result = run("-c", "\n".join(BLOCK.findall(page.read_text())), folder=tmp_path)
     assert result.returncode == 0, result.stderr
 
 

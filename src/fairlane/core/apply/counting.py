@@ -83,7 +83,9 @@ def order_groups(queue: Queue) -> None:
         queue.leased_groups = None
     elif queue.leased_groups is None:
         queue.leased_groups = {}
-        enter_leased(queue, [message for message in queue.messages.objects.values() if message.token])
+        # By number: the order of objects depends on when rows became objects.
+        leased = (message for message in queue.messages.objects.values() if message.token)
+        enter_leased(queue, sorted(leased, key=lambda message: message.number))
 
 
 def enter_leased(queue: Queue, messages: Iterable[Message]) -> None:
