@@ -54,6 +54,15 @@ def test_journals_of_simulations_are_reproduced_exactly(first: int) -> None:
     assert hand_outs > 100
 
 
+@pytest.mark.parametrize("seed", [14, 31, 55])
+def test_rates_that_charge_by_cost_open_keys_in_the_same_order(seed: int) -> None:
+    """Also where a key that saved tokens shuts again until the same instant, where the last of several requests of a
+    claim was in vain, and where an expiry in one queue leaves more of a throttle to the others."""
+    found = reproduction_of(_events_of_seed(seed))
+    assert (found.differences, found.skipped) == ([], 0)
+    assert found.hand_outs > 20
+
+
 @pytest.mark.parametrize("seed", [21, 26, 30])
 def test_keys_whose_limits_are_lifted_come_back_in_the_same_order(seed: int) -> None:
     """A cap, a rate or a limit on all that is lifted while it holds keys back brings them back as in the broker, also

@@ -40,6 +40,11 @@ class Moves:
         if len(self.entries) < _MOVES_MAX:
             self.entries.append((sequence, now_ms, asked, queue))
 
+    @property
+    def are_shared(self) -> bool:
+        """Whether other queues share throttles with the queue that notes them here."""
+        return len(self._queues) > 1
+
     def told_by(self, queue: str) -> list[Move]:
         """Return the moves for the lease of a queue, whose own name is left out, and forget them."""
         entries, self.entries = self.entries, []

@@ -326,7 +326,10 @@ class Schedule:
                 continue  # whatever touched it has moved it to this instant already
             time_releases = kernel.time_releases()
             expired = [departure.item for departure in kernel.reap(now_ms)]
-            self._note_time_releases(schedule, time_releases, now_ms)
+            if expired and schedule.moves.are_shared:  # their tokens are dealt to others, in the order of the queues
+                schedule.note_move(self._ledger.next_sequence, now_ms, asked=0)
+            else:
+                self._note_time_releases(schedule, time_releases, now_ms)
             if expired:
                 found.append((schedule.queue.name, expired))
         return found

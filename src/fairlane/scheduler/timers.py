@@ -47,7 +47,10 @@ class Timers(Generic[T]):
         return None
 
     def pop_due(self, now_ms: int) -> list[T]:
-        """Remove and return the targets whose instant has come, earliest first, each once."""
+        """Remove and return the targets whose instant has come, earliest first, each once.
+
+        Those of one instant come in the order in which they were last pushed.
+        """
         entries = self.entries
         if not entries or entries[0][0] > now_ms:
             return []
@@ -56,7 +59,9 @@ class Timers(Generic[T]):
             at_ms, _, target = heappop(entries)
             if self._is_live(at_ms, target):
                 due.append(target)
-        return list(dict.fromkeys(due))  # a target armed, disarmed and armed again for one instant has two live entries
+        # A target that was armed, disarmed and armed again for one instant has two entries, unless the first has been
+        # dropped meanwhile. So the last one counts: the order must not depend on when stale entries are dropped.
+        return list(dict.fromkeys(reversed(due)))[::-1] if due[1:] else due
 
     def pop_one(self, now_ms: int) -> T | None:
         """Remove and return the earliest target whose instant has come, or None."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fairlane.scheduler.timers import Timers
 
 
@@ -32,6 +34,21 @@ def test_a_target_armed_twice_for_one_instant_comes_out_once() -> None:
     timers.push(5, "a")
     timers.push(5, "a")
     assert timers.pop_due(5) == ["a"]
+
+
+@pytest.mark.parametrize("is_looked_at", [False, True])
+def test_the_order_within_an_instant_is_that_of_the_last_arming(*, is_looked_at: bool) -> None:
+    """It is the same whether a stale entry was dropped in between or lives again, since no replay looks as often."""
+    live = {"a", "b"}
+    timers: Timers[str] = Timers(lambda _at, target: target in live)
+    timers.push(5, "a")
+    timers.push(5, "b")
+    live.remove("a")
+    if is_looked_at:
+        assert timers.next_at() == 5
+    live.add("a")
+    timers.push(5, "a")
+    assert timers.pop_due(5) == ["b", "a"]
 
 
 def test_stale_entries_hold_bounded_memory() -> None:

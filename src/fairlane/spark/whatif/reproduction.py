@@ -279,6 +279,8 @@ class _Reproducer:
         is_single = record.picking is not None and record.picking.is_single
         for _ in range(-(-count // asked)):
             picked += queue.schedule.pick(asked, at_ms, is_single=is_single, is_part=True)[0]
+        for _, _, vain, _ in _asked_within(record, at_ms):
+            self._give_back(queue, queue.schedule.pick(vain, at_ms, is_single=is_single, is_part=True)[0], at_ms)
         queue.kernel.end_take()
         return picked
 
@@ -310,18 +312,22 @@ _FOLLOWERS: dict[type[AnyRecord], Callable[[_Reproducer, ReplayedQueue, Any, int
 def _moves(records: list[tuple[int, AnyRecord]]) -> list[tuple[int, int, int, str]]:
     """Return what leases tell of the time before them: sequence, instant, messages requested in vain, and queue."""
     moves = [
-        # A request in vain ends a hand-out; before one, at the same instant, it would have found something.
-        (
-            sequence + (not queue and sequence == record.sequence and at_ms == now_ms and asked > 0),
-            at_ms,
-            asked,
-            queue or record.queue,
-        )
+        (sequence, at_ms, asked, queue or record.queue)
         for now_ms, record in records
         if isinstance(record, journal.Leased) and record.picking is not None
         for sequence, at_ms, asked, queue in record.picking.moves or ()
+        if (sequence, at_ms, asked, queue) not in _asked_within(record, now_ms)
     ]
     return sorted(moves, key=lambda move: move[:2])
+
+
+def _asked_within(record: journal.Leased, now_ms: int) -> list[tuple[int, int, int, str]]:
+    """Return the requests in vain with which a hand-out of one message after the other ended.
+
+    They have the sequence of the hand-out itself. Before it, at the same instant, they would have found something.
+    """
+    moves = record.picking.moves if record.picking is not None else None
+    return [move for move in moves or () if move[2] and (move[0], move[1], move[3]) == (record.sequence, now_ms, "")]
 
 
 def _terms_of(
