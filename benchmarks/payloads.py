@@ -212,7 +212,7 @@ def judge_bystander(report: Report, what: str, calm: list[float], busy: list[flo
     if min(len(calm), len(busy)) < ROUNDS_MIN:
         report.not_run(goal)
     else:
-        report.goal(goal, measured=at(busy, 0.99) / at(calm, 0.99), most=WAIT_FACTOR_MAX, unit=" ×")
+        report.goal(goal, measured=at(busy, 0.99) / at(calm, 0.99), most=WAIT_FACTOR_MAX, unit=" times")
 
 
 def measure(report: Report, name: str, folder: Path, payload: Path, digest: str) -> None:
