@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -17,12 +19,14 @@ from fairlane.assembly import open_store
 from fairlane.model.message import Delivery
 from fairlane.testing.clock import FakeClock
 from fairlane.testing.stepped import SteppedBroker
+from tests.kit.waiting import wait_until
 
 from .broker_audit import Auditor
 from .broker_load import ALL_QUEUES, name_in
 
 ERRANDS = 60
 ANSWERS_MAX = 2_000
+GOING_ON = 200
 LAST_WORDS = 12
 LAST_WORDS_S = 10
 HOUR_MS = 3_600_000
@@ -30,8 +34,52 @@ LATEST_MS = 1 << 62
 ROOT = Path(__file__).parents[2]
 
 
+class LoadedBroker:
+    """A process with a broker under load.
+
+    Attributes:
+        progress: where it reports each answer with a byte.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        self._process = process
+        self.progress = process.stdout
+
+    def signal(self, number: int) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
+
+    def suspend(self, seconds: float) -> None:
+        """Stop the process for a time, and let it go on."""
+        status = Path(f"/proc/{self._process.pid}/stat")
+        self.signal(signal.SIGSTOP)
+        wait_until(lambda: status.read_text().rpartition(")")[2].split()[0] == "T", what="the process is stopped")
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        self._forget_progress()
+        self.signal(signal.SIGCONT)
+
+    def goes_on(self) -> None:
+        """Wait until it has answered some calls from now on."""
+        self._forget_progress()
+        left = GOING_ON
+        while left > 0:
+            signs = self.progress.read(left)
+            assert signs, "The process ended by itself."
+            left -= len(signs)
+
+    def _forget_progress(self) -> None:
+        while select.select([self.progress], [], [], 0)[0] and os.read(self.progress.fileno(), 65_536):
+            pass
+
+
 class Lives:
-    """One store, the processes that open it one after the other, and their logs."""
+    """One store, the processes that open it one after the other, and their logs.
+
+    Attributes:
+        wrong_ms: by how much the wall clock of each process was away from its broker's time at most.
+    """
 
     def __init__(self, folder: Path, *, seed: int, store: str | None = None, may_fail: bool = False) -> None:
         self.store = store if store is not None else str(folder / "store")
@@ -39,11 +87,12 @@ class Lives:
         self._chance = random.Random(seed)
         self._count = 0
         self.auditor = Auditor(may_fail=may_fail)
+        self.wrong_ms: list[int] = []
 
-    def live(self, *, is_cut_short: bool = False, meanwhile: Callable[[IO[bytes]], None] | None = None) -> None:
+    def live(self, *, is_cut_short: bool = False, meanwhile: Callable[[LoadedBroker], None] | None = None) -> None:
         """Run a process, kill it, and audit its log.
 
-        Cut short it is killed while it opens the store. What is to happen meanwhile is handed its progress.
+        Cut short it is killed while it opens the store. What is to happen meanwhile is handed the process.
         """
         self._count += 1
         log, errands = (self._folder / f"{kind}-{self._count}" for kind in ("log", "errands"))
@@ -57,7 +106,10 @@ class Lives:
                 raise
             finally:
                 process.kill()
-        self.auditor.read_life(log.read_bytes().splitlines() if log.exists() else [])
+        lines = log.read_bytes().splitlines() if log.exists() else []
+        self.auditor.read_life(lines)
+        self.auditor.faults += time_faults(lines)
+        self.wrong_ms.append(wrong_ms(lines))
         assert self.auditor.faults == [], self.auditor.faults[:5]
         assert process.returncode == -signal.SIGKILL, "The process ended by itself."
 
@@ -66,7 +118,7 @@ class Lives:
         process: subprocess.Popen[bytes],
         *,
         is_cut_short: bool,
-        meanwhile: Callable[[IO[bytes]], None] | None,
+        meanwhile: Callable[[LoadedBroker], None] | None,
     ) -> None:
         """Wait until a process has reached the point where it may be killed, and a little longer, or until it ends."""
         assert process.stdout is not None
@@ -77,7 +129,7 @@ class Lives:
             read_past(process.stdout, b"w", self._chance.randint(1, ANSWERS_MAX))
             pause_ms = self._chance.uniform(0, 3)
         if meanwhile is not None:
-            meanwhile(process.stdout)
+            meanwhile(LoadedBroker(process))
         with suppress(subprocess.TimeoutExpired):
             process.wait(pause_ms / 1_000)
 
@@ -109,6 +161,33 @@ def read_past(progress: IO[bytes], mark: bytes, answers: int) -> None:
         pass
     while answers > 0 and (signs := progress.read(answers)):
         answers -= len(signs)
+
+
+def time_faults(lines: list[bytes]) -> list[str]:
+    """Return where the broker's time has not passed like that of the monotonic clock, to a tenth.
+
+    A line has the broker's time, and between which two readings of the monotonic clock it was read.
+    """
+    first: dict[str, Any] | None = None
+    for line in lines:
+        with suppress(ValueError):  # the last line may be torn
+            fields = json.loads(line)
+            first = fields if first is None else first
+            passed_ms = fields["ms"] - first["ms"]
+            least_ms, most_ms = fields["since"] - first["until"], fields["until"] - first["since"]
+            if not least_ms * 9 // 10 - 1 <= passed_ms <= most_ms * 11 // 10 + 1:
+                return [f"the broker's time moved by {passed_ms} ms in {least_ms} to {most_ms} ms"]
+    return []
+
+
+def wrong_ms(lines: list[bytes]) -> int:
+    """Return by how much the wall clock was away from the broker's time at most."""
+    found = 0
+    for line in lines:
+        with suppress(ValueError):  # the last line may be torn
+            fields = json.loads(line)
+            found = max(found, abs(fields["wall"] - fields["ms"]))
+    return found
 
 
 def drained(store: str) -> tuple[list[list[Any]], dict[str, str]]:

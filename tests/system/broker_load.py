@@ -33,6 +33,7 @@ from fairlane.errors import FairlaneError, MessageNotFound
 from fairlane.model.ids import number_in
 from fairlane.model.message import Delivery, MessageView, NewMessage, Receipt
 from fairlane.model.policy import QueuePolicy
+from tests.system.wrong_clock import skew
 
 QUEUES = ("orders", "shipping")
 ALL_QUEUES = tuple(name for queue in QUEUES for name in (queue, f"{queue}.dlq"))
@@ -79,14 +80,17 @@ class CallLog:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._numbers = itertools.count(1)
-        self._now_ms = SystemClock().now_ms
+        self._clock = SystemClock()
+        self._now_ms = self._clock.now_ms
 
     def follow(self, engine: Engine) -> None:
         """Use the time of a broker: leases end by that, and not by the wall clock."""
         self._now_ms = engine.now_ms
 
     def _write(self, **fields: Any) -> None:
-        os.write(self._file, json.dumps(fields | {"ms": self._now_ms()}).encode() + b"\n")
+        since, ms, until = self._clock.monotonic_ms(), self._now_ms(), self._clock.monotonic_ms()
+        times = {"ms": ms, "since": since, "until": until, "wall": self._clock.now_ms()}
+        os.write(self._file, json.dumps(fields | times).encode() + b"\n")
 
     def call(self, verb: str, ask: Callable[[], Fields], **asked: Any) -> Fields:
         """Make a call, with a line before and one after; an error is an answer too."""
@@ -411,5 +415,6 @@ def begin(store: str, log: CallLog, errands: Fields, life: str) -> None:
 
 if __name__ == "__main__":
     faulthandler.enable()
+    skew()
     call_log = CallLog(Path(sys.argv[2]))
     guarded(call_log, lambda: begin(sys.argv[1], call_log, json.loads(Path(sys.argv[3]).read_text()), sys.argv[4]))

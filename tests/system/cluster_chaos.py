@@ -5,7 +5,8 @@ then), ``large`` (the same with commits of a megabyte), ``move`` (a queue, by ha
 (restart all nodes in turn), ``http`` (all of that to clients that ask one node each over plain HTTP), ``split`` (queues
 into more and fewer partitions, and kill owners of these), ``split-http`` (likewise, over plain HTTP), ``postgres``
 (kill the server all nodes share), ``cut`` (the way from one node to it), ``skew`` (move queues and kill owners where
-two clocks are wrong by half a minute), ``s3`` or ``s3-stop`` (kill or stop owners of two nodes over S3).
+two clocks are wrong by half a minute), ``jump`` (set the clock of an owner an hour forward or back, and right again),
+``s3`` or ``s3-stop`` (kill or stop owners of two nodes over S3).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tests.kit.waiting import wait_until
 from .cluster_audit import Findings, audit
 from .cluster_cut import Cut
 from .cluster_load import LIMIT, THROTTLE, Load
+from .wrong_clock import BACK, FORWARD
 
 QUEUES: Final = ("a", "b", "c")
 THROTTLED: Final = ("slow1", "slow2")
@@ -38,6 +40,7 @@ LEASE: Final = ("--heartbeat-timeout-ms", "1500")
 SKEWED: Final = Path(__file__).with_name("skewed_server.py")
 LARGE_BYTES: Final = 100_000
 UNFENCED: Final = Path(__file__).with_name("unfenced_server.py")
+_JUMPED: Final = "The wall clock jumped"
 
 
 class Chaos:
@@ -117,6 +120,15 @@ class Chaos:
         """Move a queue to nodes with different clocks, and kill one owner."""
         await self.move_around()
         await self.kill_owner()
+
+    async def jump_clock(self) -> None:
+        """Set the clock of a queue's owner an hour forward or back, and right again, while it is in use."""
+        victim = await asyncio.to_thread(self.cluster.owner, self._chance.choice(self.load.queues))
+        for number in self._chance.sample((FORWARD, BACK), 2):
+            jumps = victim.log.count(_JUMPED)
+            victim.signal(number)
+            await self.load.goes_on()
+            await asyncio.to_thread(wait_until, lambda: victim.log.count(_JUMPED) > jumps, what="it is noticed")  # noqa: B023
 
     def wait_for_another(self, queue: str, victim: Node) -> None:
         """Wait until a queue has a new owner."""
@@ -206,6 +218,7 @@ def run(
                 on_time(number, time.monotonic() - begun, chaos)
         found = audit(chaos.load.log, throttles={THROTTLE: LIMIT} if is_throttled else None, is_drained=is_drained)
         found.counts["moves"] = sum(group["moves"] for group in cluster.view()["groups"])
+        found.counts["takeovers"] = sum(node.log.count("taken over from dead node") for node in cluster.nodes)
         found.counts.update(chaos.load.woken)
         return found
 
@@ -239,6 +252,8 @@ def chaos_of(what: str, folder: Path, stack: ExitStack, *, times: int) -> Findin
         "roll": Chaos.restart_all,
         "split": Chaos.split_and_kill,
     }
+    if what == "jump":
+        return run(jumping(server, folder), Chaos.jump_clock, times=times, on_time=_tell)
     if what == "large":
         cluster = cluster_of(3, server.url, folder)
         return run(cluster, Chaos.stop_owner, times=times, padding_bytes=LARGE_BYTES, on_time=_tell)
@@ -268,6 +283,13 @@ def skewed(server: PostgresServer, folder: Path) -> Cluster:
     for name, skew_ms in (("n2", SKEW_MS), ("n3", -SKEW_MS)):
         cluster.nodes.append(Node(name, server.url, folder, flags=LEASE, program=(str(SKEWED), str(skew_ms))))
     return cluster
+
+
+def jumping(server: PostgresServer, folder: Path) -> Cluster:
+    """Return a cluster whose clocks are right, and can be set."""
+    store = f"{server.url}&namespace={folder.name}"
+    names = ("n1", "n2", "n3")
+    return Cluster([Node(name, store, folder, flags=LEASE, program=(str(SKEWED), "0")) for name in names])
 
 
 def unfenced(server: PostgresServer, folder: Path) -> Cluster:

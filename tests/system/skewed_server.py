@@ -1,22 +1,17 @@
-"""A server whose clock is wrong: ``python skewed_server.py MILLISECONDS [--name value ...]``."""
+"""A server whose clock is wrong: ``python skewed_server.py MILLISECONDS [--name value ...]``.
+
+Signals set it while it runs; ``wrong_clock`` has them.
+"""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-from fairlane.adapters.system import SystemClock
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 from fairlane.server.__main__ import main
-
-
-def skew(by_ms: int) -> None:
-    """Shift every system clock of this process by a number of milliseconds."""
-    now_ms = SystemClock.now_ms
-
-    def skewed(self: SystemClock) -> int:
-        return now_ms(self) + by_ms
-
-    SystemClock.now_ms = skewed  # type: ignore[method-assign] # that is what this process is for
-
+from tests.system.wrong_clock import skew
 
 if __name__ == "__main__":
     skew(int(sys.argv[1]))

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from tests.conftest import BUCKET
+from tests.kit.servers.azurite import AzuriteServer
 from tests.kit.servers.stores import PostgresServer, S3Server
 
 from .broker_audit import Auditor
 from .broker_lives import Lives, audit_what_is_left
 
-KILLS = {"log": 8, "rocksdb": 8, "postgres": 4, "s3": 4}
-MANY = {"log": 100, "rocksdb": 50, "postgres": 50, "s3": 50}
+KILLS = {"log": 8, "rocksdb": 8, "postgres": 4, "s3": 4, "azure": 4}
+MANY = {"log": 100, "rocksdb": 50, "postgres": 50, "s3": 50, "azure": 50}
 KILLS_WHILE_OPENING = 4
 
 
@@ -33,8 +34,8 @@ def store(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     if kind == "postgres":
         server: PostgresServer = request.getfixturevalue("durable_postgres")
         return f"{server.url}&namespace={tmp_path.name}&owner=load"
-    if kind == "s3":
-        bucket: S3Server = request.getfixturevalue("s3")
+    if kind in ("s3", "azure"):
+        bucket: S3Server | AzuriteServer = request.getfixturevalue(kind)
         return bucket.url(BUCKET, tmp_path.name) + "&window_ms=2&owner=load"
     return f"{kind}:{tmp_path / 'store'}"
 

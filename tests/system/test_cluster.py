@@ -16,10 +16,22 @@ from tests.kit.servers.nodes import Cluster
 from tests.kit.servers.stores import PostgresServer, S3Server, ServerMissing
 
 from .cluster_audit import Findings
-from .cluster_chaos import LARGE_BYTES, Chaos, cluster_cut_at, cluster_of, cut_off, kill_postgres, run, skewed, unfenced
+from .cluster_chaos import (
+    LARGE_BYTES,
+    Chaos,
+    cluster_cut_at,
+    cluster_of,
+    cut_off,
+    jumping,
+    kill_postgres,
+    run,
+    skewed,
+    unfenced,
+)
 from .cluster_cut import Cut
 
 STOPS_A_DAY, STOPS_IN_ALL = 2, 20
+JUMPS = 5
 
 
 @pytest.fixture
@@ -63,6 +75,7 @@ def test_queues_of_a_killed_node_go_on_elsewhere(own_postgres: PostgresServer, t
 
     found = clean(run(cluster_in(own_postgres, tmp_path), both, times=1))
     assert found.counts["moves"] >= 1
+    assert found.counts["takeovers"] >= 1
 
 
 def test_a_queue_that_is_split_while_it_is_in_use(durable_postgres: PostgresServer, tmp_path: Path) -> None:
@@ -122,6 +135,13 @@ def test_a_node_that_is_cut_off_from_its_store(own_postgres: PostgresServer, tmp
     with Cut(own_postgres) as cut:
         cluster = cluster_cut_at(own_postgres, cut, tmp_path)
         clean(run(cluster, lambda chaos: cut_off(chaos, cut, cluster.nodes[-1]), times=2))
+
+
+def test_a_clock_that_jumps_changes_nothing(durable_postgres: PostgresServer, tmp_path: Path) -> None:
+    """Five times the clock of an owner jumps by an hour and back under load: no node is thought dead, no throttle gives
+    more, and nothing is lost or duplicated."""
+    found = clean(run(jumping(durable_postgres, tmp_path), Chaos.jump_clock, times=JUMPS))
+    assert found.counts["takeovers"] == 0
 
 
 @pytest.mark.long

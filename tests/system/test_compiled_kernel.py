@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SUITES = ("tests/unit/scheduler", "tests/property/scheduler")
+WHATIF = ("capacity", "consumers", "many_keys", "recording", "reproduction", "scenarios", "simulation", "twin")
+SUITES = (
+    *("tests/unit/scheduler", "tests/property/scheduler", "tests/simulation/test_known_seeds.py"),
+    *(f"tests/spark/test_whatif_{name}.py" for name in WHATIF),
+)
 HEADER = Path(sysconfig.get_path("include")) / "Python.h"
 
 

@@ -4,7 +4,6 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import psycopg
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from tests.kit.servers.stores import PostgresServer, ServerMissing
 from tests.kit.waiting import wait_until
 
-from .broker_lives import Lives, audit_what_is_left
+from .broker_lives import Lives, LoadedBroker, audit_what_is_left
 
 KILLS = 4
 EVENTS = 300
@@ -35,9 +34,9 @@ def span_of_log(server: PostgresServer) -> tuple[int, int]:
     return (1, 0) if row is None else (int(row[0]), int(row[1]))
 
 
-def drain(progress: IO[bytes]) -> None:
+def drain(broker: LoadedBroker) -> None:
     """Read and forget what a process reports until it ends, so that it never waits for its reader."""
-    threading.Thread(target=_read_all, args=(os.dup(progress.fileno()),), daemon=True).start()
+    threading.Thread(target=_read_all, args=(os.dup(broker.progress.fileno()),), daemon=True).start()
 
 
 def _read_all(descriptor: int) -> None:
@@ -50,16 +49,16 @@ def test_a_postgres_killed_under_load_loses_nothing_that_was_answered(server: Po
     """While the server dies and comes back, brokers refuse, recover by themselves and go on, and nothing is lost."""
     lives = Lives(tmp_path, seed=5, store=f"{server.url}&owner=load", may_fail=True)
 
-    def kill_again_and_again(progress: IO[bytes]) -> None:
-        drain(progress)
+    def kill_again_and_again(broker: LoadedBroker) -> None:
+        drain(broker)
         for _ in range(KILLS):
             server.kill()
             server.start()
             end = span_of_log(server)[1] + EVENTS
             wait_until(lambda end=end: span_of_log(server)[1] > end, what="The broker goes on")  # type: ignore[misc] # bound early
 
-    def wait_for_a_trim(progress: IO[bytes]) -> None:
-        drain(progress)
+    def wait_for_a_trim(broker: LoadedBroker) -> None:
+        drain(broker)
         wait_until(lambda: span_of_log(server)[0] > 1, what="The journal is trimmed")
 
     lives.live(meanwhile=kill_again_and_again)

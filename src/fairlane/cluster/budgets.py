@@ -15,6 +15,9 @@ grant of the group. An engine is raised only by an opening that is on the board.
 A pattern of throttles is divided like one throttle: a group has the same part of every throttle that gets its rate from
 the pattern. So the board has one entry for a pattern, however many names there are, and no name gets more than the
 whole. A name that is used in one group only gets no more than the part of that group.
+
+Groups are given parts by the weights of their queues that the throttle holds up, and each engine divides its part among
+these queues by the same weights. So what a queue gets depends on its weight alone, wherever it is.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from math import gcd
 from typing import Final
 
 import msgspec
@@ -38,7 +42,11 @@ _MILLIONTHS: Final = 1_000_000
 _IDLE_PART: Final = 20
 """Groups without demand keep a twentieth of the rate together, so that a first message need not wait for a part."""
 _STEADY_PART: Final = 10
-"""Parts stay as they are while none would change by more than a tenth of the total."""
+"""Parts stay as they are while none would change by more than a tenth of itself."""
+_TURN_S: Final = 2.0
+"""The least time for which a group keeps a token when a throttle has fewer tokens than groups."""
+_TURN_TOKENS: Final = 5
+"""How often a token is earned again in a turn, at least. What is saved of the next one when the turn ends is lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,42 +118,65 @@ def split(amount: int, weights: Mapping[str, int]) -> dict[str, int]:
     return parts
 
 
+def turn_at(total: Share, now_s: float) -> int:
+    """Return the number of the turn at an instant, for a throttle with fewer tokens than groups."""
+    return int(now_s / max(_TURN_S, _TURN_TOKENS * total.burst * _MILLIONTHS / max(1, total.rate)))
+
+
 def aim(total: Share, groups: Collection[str], demand: Mapping[str, int], *, turn: int = 0) -> dict[str, Share]:
     """Return what each group should have.
 
-    Groups with demand share nearly everything: a quarter evenly, so that a long backlog does not take everything from
-    a short one, and the rest in proportion to their demand. Where there are fewer tokens than groups, they take turns.
+    Groups with demand share nearly everything, in proportion to it. Where there are fewer tokens than groups, they take
+    turns.
 
     Args:
         total: the total of the throttle.
         groups: all groups.
-        demand: how many messages of each group wait for the throttle.
-        turn: grows by one about as often as groups should take turns.
+        demand: the weights of the queues of each group that the throttle holds up, added up.
+        turn: the number of the turn.
     """
-    asking = sorted(group for group in groups if demand.get(group, 0) > 0)
-    idle = sorted(group for group in groups if demand.get(group, 0) <= 0)
+    asking = {group: demand[group] for group in groups if demand.get(group, 0) > 0}
+    idle = dict.fromkeys((group for group in groups if group not in asking), 1)
     if not asking:
-        return _shared(total, dict.fromkeys(idle, 1), turn=0)
+        return _shared(total, idle, turn=0)
     shares = dict.fromkeys(idle, NOTHING)
     if idle and total.burst // 4 >= len(idle):
         kept = Share(rate=total.rate // _IDLE_PART, burst=len(idle))
-        shares = _shared(kept, dict.fromkeys(idle, 1), turn=0)
+        shares = _shared(kept, idle, turn=0)
         total = Share(rate=total.rate - kept.rate, burst=total.burst - kept.burst)
-    # With n groups whose demands add up to w, a group with demand d weighs w + 3·n·d of 4·n·w in total: a quarter is
-    # divided evenly, and three quarters by demand.
-    wanted = sum(demand[group] for group in asking)
-    return shares | _shared(total, {group: wanted + 3 * len(asking) * demand[group] for group in asking}, turn=turn)
+    return shares | _shared(total, asking, turn=turn)
 
 
 def _shared(total: Share, weights: Mapping[str, int], *, turn: int) -> dict[str, Share]:
-    """Divide a total by weights, one token for each group first; groups that get no token get no rate either."""
+    """Divide a total by weights, but at least one token for each group; they take turns if there are not enough."""
     # A rate without a token to save it up in would never let a message go, so tokens are handed out first.
-    names = sorted(weights)
-    begin = turn % len(names) if total.burst < len(names) else 0
-    chosen = [names[(begin + at) % len(names)] for at in range(min(total.burst, len(names)))]
-    parts = {name: weights[name] for name in chosen}
-    rates, bursts = split(total.rate, parts), split(total.burst - len(chosen), parts)
-    return dict.fromkeys(names, NOTHING) | {name: Share(rate=rates[name], burst=1 + bursts[name]) for name in chosen}
+    if total.burst < len(weights):
+        tokens = _in_turns(total.burst, weights, turn)
+        rates = split(total.rate, tokens)
+    else:
+        more = split(total.burst - len(weights), weights)
+        tokens = {name: 1 + more[name] for name in weights}
+        rates = split(total.rate, weights)
+    return {name: Share(rate=rates[name], burst=tokens[name]) for name in weights}
+
+
+def _in_turns(tokens: int, weights: Mapping[str, int], turn: int) -> dict[str, int]:
+    """Divide tokens that are too few for all, so that each group has had its part exactly after some turns.
+
+    Each group has a stretch of a line, as long as its weight. The tokens are points on the line, all equally far from
+    each other, and the group whose stretch holds a point has the token. Each turn moves the points together. A step of
+    about 0.618 of the distance between them, without a common divisor, brings each point everywhere in as many turns as
+    the distance is long, and soon near to everywhere.
+    """
+    unit = gcd(*weights.values())
+    distance = sum(weights.values()) // unit
+    step = next(each for each in range(distance * 618 // 1_000 + 1, 2 * distance + 1) if gcd(each, distance) == 1)
+    first = turn * step % distance
+    found, end = dict[str, int](), 0
+    for name in sorted(weights):
+        begin, end = end, end + tokens * weights[name] // unit
+        found[name] = (first - begin) // distance - (first - end) // distance
+    return found
 
 
 # ------------------------------------------------------------------------------------------------------------- steps
@@ -166,17 +197,17 @@ def steward_step(
         budget: the budget on the board; None if there is none.
         total: the total of the throttle.
         groups: all groups on the board.
-        demand: how many messages of each group wait for the throttle.
+        demand: the weights of the queues of each group that the throttle holds up, added up.
         open_groups: the groups that a live node says it has open. A group that is no longer on the board keeps its
             grant until it is closed.
-        turn: grows by one about as often as groups should take turns.
+        turn: the number of the turn, see ``turn_at``.
     """
     granted, openings = ({}, {}) if budget is None else (dict(budget.granted), dict(budget.openings))
     for group in granted.keys() | openings.keys():
         if group not in groups and group not in open_groups:
             granted.pop(group, None)
             openings.pop(group, None)
-    # Demand changes all the time. Following every change would cost two commits for each group, every half second.
+    # Each change costs two commits for each group, so small ones are not worth it.
     wanted = aim(total, groups, demand, turn=turn)
     if budget is not None and _is_near(budget.wanted, wanted, total):
         wanted = budget.wanted
@@ -191,8 +222,8 @@ def _is_near(before: Mapping[str, Share], after: Mapping[str, Share], total: Sha
         return False
     pairs = [(before[group], after[group]) for group in after]
     return all(
-        abs(old.rate - new.rate) * _STEADY_PART <= total.rate
-        and abs(old.burst - new.burst) * _STEADY_PART <= total.burst
+        abs(old.rate - new.rate) * _STEADY_PART <= new.rate
+        and abs(old.burst - new.burst) * _STEADY_PART <= new.burst
         and (old == NOTHING) == (new == NOTHING)
         for old, new in pairs
     )

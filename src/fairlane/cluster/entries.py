@@ -30,7 +30,7 @@ class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
         is_draining: whether its groups should move elsewhere.
         capacity: how much load it can take, relative to other nodes.
         load: the load of each group that it has open.
-        demand: how many messages wait for each throttle, by throttle and group.
+        demand: the weights of the queues that each throttle holds up, added up by throttle and group.
         grpc: the address of its gRPC interface, if it has one.
         version: the version of Fairlane that it runs.
         takeovers: how many groups it has opened whose previous owner had died.

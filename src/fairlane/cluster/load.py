@@ -38,9 +38,9 @@ class GroupLoads:
         return {group: round(rate, 1) for group, rate in rates.items()}
 
     def demand(self) -> dict[str, dict[str, int]]:
-        """Return how many messages wait for each throttle, by throttle and group."""
+        """Return the weights of the queues that each throttle holds up, added up by throttle and group."""
         found: dict[str, dict[str, int]] = {}
         for group, broker in self._groups.opened():
-            for throttle, count in broker.throttle_demand().items():
-                found.setdefault(throttle, {})[group] = count
+            for throttle, weight in broker.throttle_demand().items():
+                found.setdefault(throttle, {})[group] = weight
         return found

@@ -6,15 +6,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from fairlane.broker.frontends.aio import AsyncBroker
-from fairlane.cluster.budgets import OPENING_KEY, Step, config_of, owner_step, share_in, steward_step
+from fairlane.cluster.budgets import OPENING_KEY, Step, config_of, owner_step, share_in, steward_step, turn_at
 from fairlane.cluster.entries import BUDGET, BoardView, Share, encode
 from fairlane.cluster.shared_board import SharedBoard
 from fairlane.verbs.keys import EVERY
 
 _STEPS_MAX: Final = 10
 """How many steps are made for one throttle before the next throttle is looked at."""
-_TURN_S: Final = 2.0
-"""How long a group keeps a token when a throttle has fewer tokens than groups."""
 
 
 class ThrottleShares:
@@ -93,7 +91,7 @@ async def share_out(board: SharedBoard, throttles: Mapping[str, Share], *, live:
             groups=view.groups,
             demand=_demand(view, throttle, live),
             open_groups={group for name in live if name in view.nodes for group in view.nodes[name].load},
-            turn=int(now_s / _TURN_S),
+            turn=turn_at(total, now_s),
         )
         if budget is not None:
             name = BUDGET + throttle
@@ -107,5 +105,5 @@ def _demand(view: BoardView, throttle: str, live: Collection[str]) -> Mapping[st
     found: dict[str, int] = {}
     for name in live:
         found |= view.nodes[name].demand.get(throttle, {}) if name in view.nodes else {}
-    # The backlog of one tenant says nothing about the others of a pattern, so groups that need it have equal parts.
+    # That one tenant is held up says nothing about the others of a pattern, so groups that need it have equal parts.
     return {group: min(1, count) for group, count in found.items()} if throttle.endswith(EVERY) else found

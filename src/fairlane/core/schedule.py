@@ -377,11 +377,11 @@ class Schedule:
         self.revived[queue] = None
 
     def held_up(self) -> dict[str, int]:
-        """Return for each throttle, or pattern of them, that holds something back how many wait in those queues."""
+        """Return for each throttle, or pattern of them, that holds something back the weights of those queues in it."""
         found: dict[str, int] = {}
         for schedule in self._queues:
             for name in dict.fromkeys(map(self.throttles.setting_of, schedule.kernel.throttles_in_force())):
-                found[name] = found.get(name, 0) + len(schedule.kernel)
+                found[name] = found.get(name, 0) + self.throttles.weight_of(name, schedule.queue.name)
         return found
 
     def next_event_at(self) -> int | None:

@@ -234,6 +234,10 @@ class Throttles:
             if portion.name == kernel:
                 portion.set_weight(weight or 1, now_ms)
 
+    def weight_of(self, name: str, kernel: str) -> int:
+        """Return the weight of a kernel in a throttle."""
+        return self._weights.get((name, kernel), 1)
+
     def join(self, name: str, kernel: str, owner: Life, now_ms: int) -> Portion:
         """Return the portion of a kernel that begins to use a throttle, which it must ``leave`` when it ends.
 
@@ -252,7 +256,7 @@ class Throttles:
                 if has_held:
                     self.note_returned(bucket)
         self._portions += 1
-        portion = Portion(bucket, kernel, self._portions, ref(owner), self._weights.get((name, kernel), 1))
+        portion = Portion(bucket, kernel, self._portions, ref(owner), self.weight_of(name, kernel))
         self.divided += bucket.add(portion)
         if bucket.division is not None and self.on_shared is not None:
             self.on_shared(bucket.portions[0].name, kernel)

@@ -15,7 +15,7 @@ from typing import Any
 from fairlane.adapters.shared.ownership import OwnerProcess, Ownership
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.requests import Call, Read, Submission
-from fairlane.cluster.budgets import OPENING_KEY, config_of, owner_step, share_in, steward_step, totals
+from fairlane.cluster.budgets import OPENING_KEY, config_of, owner_step, share_in, steward_step, totals, turn_at
 from fairlane.cluster.entries import BUDGET, GROUP, NODE, BoardView, NodeEntry, encode, view_of
 from fairlane.cluster.heartbeat import Liveness
 from fairlane.cluster.placement import Move, balancing, homeless, steward
@@ -303,7 +303,7 @@ class SimulatedNode:
                 groups=view.groups.keys(),
                 demand=demand,
                 open_groups=open_groups,
-                turn=self._monotonic_ms() // 2_000,
+                turn=turn_at(total, self._monotonic_ms() / 1_000),
             )
             if fresh is not None:
                 self.board.put(BUDGET + throttle, encode(fresh), version=view.versions.get(BUDGET + throttle))

@@ -90,6 +90,23 @@ def test_most_of_a_throttle_goes_where_messages_wait_for_it() -> None:
     run(main())
 
 
+def test_groups_share_a_throttle_by_the_weights_of_their_queues() -> None:
+    """A queue with weight 3 gets three times as much as one of another group, though that one's backlog is longer."""
+
+    async def main() -> None:
+        async with cluster_of("ab", heartbeat_timeout_ms=QUICK_MS) as cluster:
+            await made(cluster, *QUEUES)
+            await cluster["a"].done("config/set", {"values": API | {"throttle_weight:orders:api": "3"}})
+            await until(lambda: is_all(cluster, 100, 30), "all of it is shared out")
+            consuming = [asyncio.create_task(consume_all(cluster["b"], queue)) for queue in ("orders", "jobs", "jobs")]
+            await until(lambda: [rate for rate, _ in shares(cluster)] == [71.25, 5, 23.75], "it is divided by weight")
+            for task in consuming:
+                task.cancel()
+            await asyncio.gather(*consuming, return_exceptions=True)
+
+    run(main())
+
+
 def test_what_moves_keeps_within_the_throttle() -> None:
     """After a move, and after a node has died, the shares still add up to the whole, and a new group has its part."""
 

@@ -89,7 +89,7 @@ class ObservedBroker(ABC):
         return policy.weight if policy is not None else 1
 
     def throttle_demand(self) -> dict[str, int]:
-        """Return how many messages wait in queues that throttles hold up now, by throttle or by pattern of them."""
+        """Return the weights of the queues that throttles hold up now, added up by throttle or by pattern of them."""
         return self._engine.schedule.held_up()
 
     @property
