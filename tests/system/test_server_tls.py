@@ -10,8 +10,9 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,7 +30,7 @@ from fairlane.wire.grpc import admin_pb2
 from tests.kit.waiting import PATIENCE_S, wait_until
 
 from .grpc_process import GrpcServer, serving
-from .server_process import ROOT, HttpClient
+from .server_process import ROOT, HttpClient, ServerProcess, running
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
 Door: TypeAlias = Callable[[GrpcServer, Path, str | None, str], int]
@@ -300,3 +301,40 @@ def test_a_hangup_never_ends_a_server(tmp_path: Path) -> None:
             assert http.get("/queues").status_code == 200
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
+
+
+def test_hangups_end_no_server_that_starts_or_shuts_down(tmp_path: Path) -> None:
+    """A server whose terminal closes again and again, from its first steps to its last, ends with SIGTERM and 0."""
+    server = HungUpServer(tmp_path / "data")
+    with running(server):
+        with server.http() as http:
+            assert http.get("/queues").status_code == 200
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+    server.terminal.join()
+    assert server.hangups > 1
+
+
+class HungUpServer(ServerProcess):
+    """A server that gets SIGHUP all the time once it has set its umask, which is one of the first things it does."""
+
+    hangups = 0
+
+    def popen(self, environ: dict[str, str]) -> subprocess.Popen[str]:
+        """Start the process with a umask of others, and a thread that plays the terminal."""
+        process = subprocess.Popen(
+            self._command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, umask=0
+        )
+        self.terminal = threading.Thread(target=self._hang_up, args=[process])
+        self.terminal.start()
+        return process
+
+    def _hang_up(self, process: subprocess.Popen[str]) -> None:
+        def ended() -> bool:
+            with suppress(OSError):  # it has ended
+                if "Umask:\t0077" in Path(f"/proc/{process.pid}/status").read_text():
+                    process.send_signal(signal.SIGHUP)
+                    self.hangups += 1
+            return process.poll() is not None
+
+        wait_until(ended, what="The server ends")
