@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import signal
@@ -188,6 +189,48 @@ def bad_servers(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
             name: stack.enter_context(serving(tmp_path_factory.mktemp(name), *tls_flags(folder, name)))
             for name in ("expired", "elsewhere")
         }
+
+
+def told(server: GrpcServer, folder: Path, *arguments: str, ca: str = "ca") -> subprocess.CompletedProcess[str]:
+    """Return what a command says about a server."""
+    place = ("--server", f"https://{server.address}", "--tls-ca", str(folder / f"{ca}.pem"))
+    command = [sys.executable, "-m", "fairlane", *place, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "ca", "fault", "remedy"),
+    [
+        ("expired", "ca", "certificate has expired", "Renew the certificate"),
+        ("elsewhere", "ca", "IP address mismatch", "an address that the certificate is for"),
+        ("expired", "stranger", "unable to get local issuer certificate", "with --tls-ca"),
+    ],
+)
+def test_the_command_line_says_what_is_wrong_with_a_certificate(
+    folder: Path, bad_servers: dict[str, GrpcServer], name: str, ca: str, fault: str, remedy: str
+) -> None:
+    """Commands fail with a remedy that helps, and the doctor names the certificate as what is wrong."""
+    refused = told(bad_servers[name], folder, "stats", ca=ca)
+    assert refused.returncode == 3
+    assert fault in refused.stderr
+    assert remedy in refused.stderr.partition("remedy: ")[2]
+    examined = told(bad_servers[name], folder, "doctor", "-o", "json", ca=ca)
+    (finding,) = json.loads(examined.stdout)
+    assert (examined.returncode, finding["check"], finding["state"]) == (1, "certificate", "wrong")
+    assert fault in finding["found"]
+    assert remedy in finding["found"]
+
+
+def test_the_doctor_tells_how_long_a_certificate_is_valid(server: GrpcServer, folder: Path) -> None:
+    """With a client certificate the doctor gets in; without one the command says which options bring it."""
+    pair = ("--tls-cert", str(folder / "good.pem"), "--tls-key", str(folder / "good.key"))
+    found = {
+        each["check"]: each["state"] for each in json.loads(told(server, folder, *pair, "doctor", "-o", "json").stdout)
+    }
+    assert (found["server"], found["certificate"]) == ("ok", "warning")  # it is valid for two days
+    refused = told(server, folder, "doctor")
+    assert refused.returncode == 3
+    assert "--tls-cert and --tls-key" in refused.stderr
 
 
 def test_without_a_client_ca_no_client_certificate_is_required(folder: Path, tmp_path: Path) -> None:
