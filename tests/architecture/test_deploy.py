@@ -28,7 +28,7 @@ RULES = [
     for rule in group["rules"]
 ]
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "fairlane.json").read_text())
-ROW = re.compile(r"^\| `(fairlane_\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
+ROW = re.compile(r"^\| `((?:fairlane|process)_\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
 OF_PROMETHEUS = {"job", "instance"}
 GRAFANA = {"$__rate_interval": "5m"}
 
@@ -82,13 +82,20 @@ EXPRESSIONS += [("monitoring", text) for text in re.findall(r"^\| .*\? \| `(.*)`
 @pytest.mark.parametrize(("where", "expression"), EXPRESSIONS)
 def test_every_queried_metric_exists(where: str, expression: str) -> None:
     """Each expression is valid PromQL, and the reference has its metrics and labels."""
-    named = set(re.findall(r"fairlane_\w+", expression))
+    named = set(re.findall(r"(?:fairlane|process)_\w+", expression))
     chosen = selectors(expression)
     assert {each.name for each in chosen if each.name != "up"} == named, where
     for each in chosen:
         assert each.name in SERIES, where
         labels = {matcher.name for matcher in each.matchers.matchers}
         assert labels - OF_PROMETHEUS <= SERIES[each.name], where
+
+
+def test_what_an_alert_is_about_can_be_seen() -> None:
+    """Every metric of an alert is on the dashboard too, apart from those of the pipeline, which is another process."""
+    alerting = {each.name for rule in RULES for each in selectors(rule["expr"]) if each.name != "up"}
+    shown = {each.name for _, expression in panels() for each in selectors(expression)}
+    assert {name for name in alerting if not str(name).startswith("fairlane_pipeline_")} <= shown
 
 
 def test_every_alert_has_a_runbook() -> None:

@@ -109,6 +109,32 @@ def test_dead_letters(server: Served, viewer: Viewer) -> None:
     assert (stats["waiting"], stats["dead"]) == (3, 2)
 
 
+def test_dead_letters_in_a_queue_that_the_policy_names(server: Served, viewer: Viewer) -> None:
+    """A queue whose dead letters go to a shared queue shows, retries and deletes its own, and the shared queue all."""
+    server.post("queues/create", {"queue": "failures"})
+    server.enqueue("failures", "own")
+    for name in ("mail", "fax"):
+        server.post("queues/create", {"queue": name, "policy": {"dead_letter_queue": "failures"}})
+        server.enqueue(name, "acme", 2)
+        receipts = server.lease(name, 2)
+        server.post("queue/nack", {"queue": name, "receipts": receipts, "intent": "dead", "error": f"no {name}"})
+    page = viewer.open(server, "dead/failures")
+    viewer.sees("4 dead letters in failures")
+    viewer.open(server, "dead/mail")
+    viewer.sees("2 dead letters of mail, in failures")
+    assert viewer.cells("no mail")[:3] == ["no mail", "requested", "2"]
+    assert page.locator("tbody tr", has_text="no fax").count() == 0
+    page.click("#delete-matching")
+    page.click("#yes")
+    viewer.sees("0 dead letters of mail, in failures")
+    viewer.open(server, "dead/fax")
+    page.get_by_text("Retry", exact=True).first.click()
+    page.click("#yes")
+    viewer.sees("1 dead letters of fax, in failures")
+    assert server.post("queue/stats", {"queue": "fax"})["waiting"] == 1
+    assert server.post("queue/stats", {"queue": "failures"})["waiting"] == 2
+
+
 def test_controls(server: Served, viewer: Viewer) -> None:
     """Pausing a queue, setting a weight and a throttle need a confirmation and appear in the changes."""
     server.post("queues/create", {"queue": "steered"})

@@ -88,12 +88,16 @@ def shop_of(url: str, server: str) -> Iterator[Shop]:
 
 
 def kill_at_random(shop: Shop, server: ServerProcess, *, kills: int, seed: int) -> None:
-    """Kill one of the three after another, each time after a random number of further orders."""
+    """Kill application and broker so many times in total, and the relay between that, in random order.
+
+    Each kill comes after a random number of further orders.
+    """
     dice = random.Random(seed)
-    for _ in range(kills):
+    victims = [("application", "server")[number % 2] for number in range(kills)] + ["relay"] * (kills // 2)
+    dice.shuffle(victims)
+    for victim in victims:
         enough = shop.orders() + dice.randint(1, 200)
         wait_until(lambda enough=enough: shop.orders() >= enough, what="the application goes on")  # type: ignore[misc]
-        victim = dice.choice(("application", "relay", "server"))
         if victim == "server":
             server.kill()
             server.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import signal
@@ -10,8 +11,9 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,7 +31,7 @@ from fairlane.wire.grpc import admin_pb2
 from tests.kit.waiting import PATIENCE_S, wait_until
 
 from .grpc_process import GrpcServer, serving
-from .server_process import ROOT, HttpClient
+from .server_process import ROOT, HttpClient, ServerProcess, running
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
 Door: TypeAlias = Callable[[GrpcServer, Path, str | None, str], int]
@@ -189,6 +191,48 @@ def bad_servers(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         }
 
 
+def told(server: GrpcServer, folder: Path, *arguments: str, ca: str = "ca") -> subprocess.CompletedProcess[str]:
+    """Return what a command says about a server."""
+    place = ("--server", f"https://{server.address}", "--tls-ca", str(folder / f"{ca}.pem"))
+    command = [sys.executable, "-m", "fairlane", *place, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "ca", "fault", "remedy"),
+    [
+        ("expired", "ca", "certificate has expired", "Renew the certificate"),
+        ("elsewhere", "ca", "IP address mismatch", "an address that the certificate is for"),
+        ("expired", "stranger", "unable to get local issuer certificate", "with --tls-ca"),
+    ],
+)
+def test_the_command_line_says_what_is_wrong_with_a_certificate(
+    folder: Path, bad_servers: dict[str, GrpcServer], name: str, ca: str, fault: str, remedy: str
+) -> None:
+    """Commands fail with a remedy that helps, and the doctor names the certificate as what is wrong."""
+    refused = told(bad_servers[name], folder, "stats", ca=ca)
+    assert refused.returncode == 3
+    assert fault in refused.stderr
+    assert remedy in refused.stderr.partition("remedy: ")[2]
+    examined = told(bad_servers[name], folder, "doctor", "-o", "json", ca=ca)
+    (finding,) = json.loads(examined.stdout)
+    assert (examined.returncode, finding["check"], finding["state"]) == (1, "certificate", "wrong")
+    assert fault in finding["found"]
+    assert remedy in finding["found"]
+
+
+def test_the_doctor_tells_how_long_a_certificate_is_valid(server: GrpcServer, folder: Path) -> None:
+    """With a client certificate the doctor gets in; without one the command says which options bring it."""
+    pair = ("--tls-cert", str(folder / "good.pem"), "--tls-key", str(folder / "good.key"))
+    found = {
+        each["check"]: each["state"] for each in json.loads(told(server, folder, *pair, "doctor", "-o", "json").stdout)
+    }
+    assert (found["server"], found["certificate"]) == ("ok", "warning")  # it is valid for two days
+    refused = told(server, folder, "doctor")
+    assert refused.returncode == 3
+    assert "--tls-cert and --tls-key" in refused.stderr
+
+
 def test_without_a_client_ca_no_client_certificate_is_required(folder: Path, tmp_path: Path) -> None:
     """TLS alone requires no client certificates; clients without TLS get nothing on any interface."""
     with serving(tmp_path / "data", *tls_flags(folder, "server")) as server:
@@ -300,3 +344,40 @@ def test_a_hangup_never_ends_a_server(tmp_path: Path) -> None:
             assert http.get("/queues").status_code == 200
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
+
+
+def test_hangups_end_no_server_that_starts_or_shuts_down(tmp_path: Path) -> None:
+    """A server whose terminal closes again and again, from its first steps to its last, ends with SIGTERM and 0."""
+    server = HungUpServer(tmp_path / "data")
+    with running(server):
+        with server.http() as http:
+            assert http.get("/queues").status_code == 200
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+    server.terminal.join()
+    assert server.hangups > 1
+
+
+class HungUpServer(ServerProcess):
+    """A server that gets SIGHUP all the time once it has set its umask, which is one of the first things it does."""
+
+    hangups = 0
+
+    def popen(self, environ: dict[str, str]) -> subprocess.Popen[str]:
+        """Start the process with a umask of others, and a thread that plays the terminal."""
+        process = subprocess.Popen(
+            self._command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, umask=0
+        )
+        self.terminal = threading.Thread(target=self._hang_up, args=[process])
+        self.terminal.start()
+        return process
+
+    def _hang_up(self, process: subprocess.Popen[str]) -> None:
+        def ended() -> bool:
+            with suppress(OSError):  # it has ended
+                if "Umask:\t0077" in Path(f"/proc/{process.pid}/status").read_text():
+                    process.send_signal(signal.SIGHUP)
+                    self.hangups += 1
+            return process.poll() is not None
+
+        wait_until(ended, what="The server ends")

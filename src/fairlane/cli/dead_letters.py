@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from threading import Event
 from typing import Any
 
@@ -19,8 +21,9 @@ from fairlane.cli.messages import AFTER, COUNT, MESSAGE
 from fairlane.cli.parameters import DURATION, KEY, QUEUE, YES
 from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.model.limits import BATCH_MAX
-from fairlane.model.names import dlq_of, is_dlq
-from fairlane.model.views import DeadLetterFilter, RedriveView
+from fairlane.model.message import MessageView
+from fairlane.model.names import is_dlq, own_dlq
+from fairlane.model.views import DeadLetterFilter, RedriveView, dead_letters_meant
 
 _FILTERS = (
     click.option("--newer-than", type=DURATION, help="Only messages that died at most this long ago."),
@@ -58,26 +61,9 @@ def filter_of(options: dict[str, Any]) -> DeadLetterFilter:
     )
 
 
-def dlq_name(queue: str) -> str:
-    """Return the own dead-letter queue of a queue; a dead-letter queue itself is returned as it is."""
-    return queue if is_dlq(queue) else dlq_of(queue)
-
-
 def dead_letters_of(broker: Broker, queue: str, wanted: DeadLetterFilter) -> tuple[str, DeadLetterFilter]:
-    """Return where the dead letters are that a user means by a queue, and the filter that selects them there.
-
-    These are the dead letters in the queue, if it has some of other queues. Otherwise they are those of the queue: in
-    its own dead-letter queue, or in the one that its policy names, which may have those of other queues as well.
-    """
-    if is_dlq(queue):
-        return queue, wanted
-    view = broker.queue(queue)
-    named = view.policy.dead_letter_queue
-    if view.dead_letters:
-        return queue, wanted
-    if named is None or named == dlq_of(queue):
-        return dlq_of(queue), wanted
-    return named, msgspec.structs.replace(wanted, origin=queue)
+    """Return where the dead letters are that a user means by a queue, and the filter that selects them there."""
+    return (queue, wanted) if is_dlq(queue) else dead_letters_meant(broker.queue(queue), wanted)
 
 
 @click.group(name="dlq")
@@ -89,7 +75,7 @@ def dlq_command() -> None:
 def list_dead(broker: Broker, /, queue: str, *, count: int, after: str | None, **options: object) -> Printed:
     """Show dead letters, in the order in which they died."""
     dlq, wanted = dead_letters_of(broker, queue, filter_of(options))
-    views = broker.peek(dlq, count, after=after, wanted=wanted, with_body=True)
+    views = list(islice(_letters(broker, dlq, wanted, after=after, with_body=True), count))
     return views, [tables.of_messages(views)]
 
 
@@ -125,18 +111,20 @@ def delete(
         raise click.UsageError("Name the ids of dead letters, or pass --all.")
     with stoppable(), session.broker() as broker:
         dlq, wanted = dead_letters_of(broker, queue, filter_of(options))
-        ids = list(message_ids) if message_ids else _ids_of(broker, dlq, wanted)
+        ids = list(message_ids) or [view.id for view in _letters(broker, dlq, wanted)]
         confirm(f"Delete {message_count(len(ids))} of {dlq}?", is_sure=is_sure)
         for id_ in ids:
             broker.cancel(dlq, id_, reason="deleted with fairlane dlq delete")
     session.answer({"queue": dlq, "deleted": len(ids)}, f"Deleted {message_count(len(ids))} of {dlq}.")
 
 
-def _ids_of(broker: Broker, dlq: str, wanted: DeadLetterFilter) -> list[str]:
-    ids: list[str] = []
-    while views := broker.peek(dlq, _PAGE, after=ids[-1] if ids else None, wanted=wanted):
-        ids += [view.id for view in views]
-    return ids
+def _letters(
+    broker: Broker, dlq: str, wanted: DeadLetterFilter, *, after: str | None = None, with_body: bool = False
+) -> Iterator[MessageView]:
+    """Yield dead letters. The queue that a policy names may have messages of its own among them, which are left out."""
+    while views := broker.peek(dlq, _PAGE, after=after, wanted=wanted, with_body=with_body):
+        yield from (view for view in views if is_dlq(dlq) or view.dead is not None)
+        after = views[-1].id
 
 
 @broker_command(group=dlq_command)
@@ -208,13 +196,13 @@ def _redrive_selected(session: Session, queue: str, options: dict[str, Any]) -> 
                 break
             wanted = msgspec.structs.replace(filter_of(options), ids=batch)
             view = follow(
-                broker, broker.redrive(dlq_name(queue), wanted=wanted, rate=options["rate"], target=options["target"])
+                broker, broker.redrive(own_dlq(queue), wanted=wanted, rate=options["rate"], target=options["target"])
             )
             moved += view.moved
             if view.status != "done":
                 raise Quit(REFUSED)
     facts = {"total": chosen.total, "matched": len(ids), "moved": moved, "is_dry_run": options["is_dry_run"]}
-    selected = f"{message_count(len(ids))} of {chosen.total:,} in {dlq_name(queue)}"
+    selected = f"{message_count(len(ids))} of {chosen.total:,} in {own_dlq(queue)}"
     text = f"Would move {selected}." if options["is_dry_run"] else f"Selected {selected}; moved {moved:,}."
     session.answer(facts, text)
 

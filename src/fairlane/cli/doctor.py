@@ -6,6 +6,7 @@ import shutil
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -15,7 +16,7 @@ from urllib.request import Request, urlopen
 
 import click
 
-from fairlane.cli.errors import REFUSED, Quit
+from fairlane.cli.errors import REFUSED, Quit, known_remedy
 from fairlane.cli.formatting import message_count, size
 from fairlane.cli.interaction import stoppable
 from fairlane.cli.output import Table
@@ -71,12 +72,15 @@ def _of_folder(endpoint: Endpoint) -> Iterator[Finding]:
 
 def _of_server(session: Session) -> Iterator[Finding]:
     endpoint = session.endpoint
+    certificates = [*_certificates(endpoint)]
+    if any(each.state == "wrong" for each in certificates):
+        yield from certificates  # no client would get an answer
+        return
     with session.broker() as broker:
         queues = broker.queues()
     yield Finding("server", "ok", f"answers at {endpoint.server}, {len(queues)} queues")
+    yield from certificates
     for address in endpoint.server.split(","):
-        if urlsplit(address).scheme in ("https", "wss"):
-            yield certificate_finding(_expiry(endpoint, address), datetime.now(UTC))
         text, at = _metrics(endpoint, address)
         if at is not None:
             yield clock_finding((datetime.now(UTC) - at).total_seconds())
@@ -91,6 +95,18 @@ def _metrics(endpoint: Endpoint, address: str) -> tuple[str, datetime | None]:
     with urlopen(Request(url, headers=headers), timeout=endpoint.timeout_s, context=endpoint.tls()) as answer:  # noqa: S310 - the user's server
         date = answer.headers["date"]
         return answer.read().decode(), None if date is None else parsedate_to_datetime(date)
+
+
+def _certificates(endpoint: Endpoint) -> Iterator[Finding]:
+    """Yield what the certificate of each server is worth; a server that can't be reached is reported by the client."""
+    for address in endpoint.server.split(","):
+        if urlsplit(address).scheme in ("https", "wss"):
+            with suppress(OSError):
+                try:
+                    yield certificate_finding(_expiry(endpoint, address), datetime.now(UTC))
+                except ssl.SSLCertVerificationError as error:
+                    told = f"{urlsplit(address).netloc}: {error.verify_message.rstrip('.')}."
+                    yield Finding("certificate", "wrong", f"{told} {known_remedy(str(error)) or ''}".rstrip())
 
 
 def _expiry(endpoint: Endpoint, address: str) -> datetime:

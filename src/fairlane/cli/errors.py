@@ -40,13 +40,30 @@ _EXTRAS: Final = {
 _KEY: Final = (
     "Pass a valid API key with --api-key or FAIRLANE_API_KEY; an operator creates one with `fairlane key create`."
 )
+_CLIENT_CERTIFICATE: Final = (
+    "The server may require a client certificate that it trusts: pass a valid one with --tls-cert and --tls-key."
+)
 _REMEDIES: Final = (
+    (
+        "certificate has expired",
+        "Renew the certificate of the server and send the server SIGHUP, or correct the clock of this machine.",
+    ),
+    ("certificate is not yet valid", "Correct the clock of this machine, or wait until the certificate is valid."),
+    (
+        "(Hostname|IP address) mismatch",
+        "Pass an address that the certificate is for with --server, or give the server a certificate for this address.",
+    ),
+    ("ALERT_(CERTIFICATE|BAD_CERTIFICATE|UNKNOWN_CA)", _CLIENT_CERTIFICATE),
+    ("wss://.* did not receive a valid HTTP response", _CLIENT_CERTIFICATE),
     ("CERTIFICATE_VERIFY_FAILED", "Pass the certificate authority of the server with --tls-ca or FAIRLANE_CLIENT_CA."),
     ("did not receive a valid HTTP response", "The server may use TLS: pass its address with https:// to --server."),
     ("WRONG_VERSION_NUMBER", "The server does not use TLS: pass its address with http:// to --server."),
     ("Address already in use", "Another process uses the port, perhaps Fairlane: pass another one with --port."),
     ("Cannot listen on", "Pass an address of this machine with --host, and a free port with --port."),
-    ("require API keys (auth)", "Leave out --no-auth, or pass --insecure if only trusted machines reach the server."),
+    (
+        r"require API keys \(auth\)",
+        "Leave out --no-auth, or pass --insecure if only trusted machines reach the server.",
+    ),
     ("set tls_certificate and tls_key", "Pass --tls-certificate and --tls-key, or --insecure behind a TLS proxy."),
     ("Cannot use the folder of the store", "Check the folder and its permissions, or pass another one."),
     (
@@ -56,7 +73,7 @@ _REMEDIES: Final = (
     ("only a dead letter is retried", "See its status with `fairlane message show ID`."),
     ("Invalid server address", "Write the scheme: --server http://HOST:PORT, or https:// for a server with TLS."),
 )
-"""What helps on the command line, by a part of the cause."""
+"""What helps on the command line, by a pattern in the cause; the first one that is found counts."""
 _NO_SERVER: Final = "Start a server with `fairlane serve`, or pass the address of a running one with --server."
 
 
@@ -93,9 +110,14 @@ def facts_of(error: BaseException) -> dict[str, object]:
     return {"code": "internal", "cause": f"{error}", "remedy": "Report this as a bug."}
 
 
+def known_remedy(cause: str) -> str | None:
+    """Return what helps against a cause on the command line, or None if the error's own remedy does."""
+    return next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause)), None)
+
+
 def _remedy_of(error: FairlaneError) -> str:
     """Return what to do about an error, in the words of the command line."""
-    if (found := next((remedy for part, remedy in _REMEDIES if part in error.cause), None)) is not None:
+    if (found := known_remedy(error.cause)) is not None:
         return found
     if (told := _EXTRA.search(error.cause)) is not None:
         return _install(told[1])

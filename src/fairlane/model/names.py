@@ -40,6 +40,11 @@ def dlq_of(queue: str) -> str:
     return queue + DLQ_SUFFIX
 
 
+def own_dlq(queue: str) -> str:
+    """Return the own dead-letter queue of a queue; a dead-letter queue is its own."""
+    return queue if is_dlq(queue) else dlq_of(queue)
+
+
 def is_dlq(queue: str) -> bool:
     """Return whether a name is that of a dead-letter queue."""
     return queue.endswith(DLQ_SUFFIX)

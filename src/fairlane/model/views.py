@@ -10,6 +10,7 @@ from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.model.bounds import Ids, RequestKey
 from fairlane.model.claims import ConsumerView
 from fairlane.model.message import Key
+from fairlane.model.names import own_dlq
 from fairlane.model.partitions import Split
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.staging import SinkView
@@ -127,6 +128,8 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
         refused: messages that a limit has kept out since the queue was created, as of about a second ago.
         dead_letters: how many of its messages died in other queues, of which it is the dead-letter queue.
         redrives: the redrives that move dead letters out of it or its dead-letter queue now.
+        dead_letter_queue: where its messages are when they are dead: in its own dead-letter queue, or in the queue that
+            its policy names, unless the queue is split.
     """
 
     name: str
@@ -152,6 +155,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     refused: int = 0
     redrives: tuple[RedriveView, ...] = ()
     dead_letters: int = 0
+    dead_letter_queue: str = ""
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +205,19 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     newer_than_ms: int | None = None
     ids: Ids | None = None
     origin: str | None = None
+
+
+def dead_letters_meant(view: QueueView, wanted: DeadLetterFilter) -> tuple[str, DeadLetterFilter]:
+    """Return where the dead letters are that a user means by a queue, and the filter that selects them there.
+
+    These are the dead letters in the queue, if it has some of other queues. Otherwise they are those of the queue: in
+    its own dead-letter queue, or in one that may have those of other queues as well.
+    """
+    if view.dead_letters:
+        return view.name, wanted
+    if view.dead_letter_queue == own_dlq(view.name):
+        return view.dead_letter_queue, wanted
+    return view.dead_letter_queue, msgspec.structs.replace(wanted, origin=view.name)
 
 
 class ReaderView(msgspec.Struct, frozen=True, kw_only=True):

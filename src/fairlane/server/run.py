@@ -62,6 +62,7 @@ def serve(settings: ServerSettings, *, echo: Callable[[str], None] | None = None
         InvalidArgument: a setting is invalid, or the server cannot listen on the address.
         StoreFailed, StoreLocked, StoreCorrupt: the store cannot be opened.
     """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # from here to the end: a terminal that closes sends it at any time
     check(settings)
     check_tls(settings)
     set_up_logs(settings.log_format, settings.log_level)
@@ -282,7 +283,11 @@ def _spans(settings: ServerSettings, context: ServerContext) -> contextlib.Abstr
 def _on_signals(
     context: ServerContext, server: HttpServer, settings: ServerSettings, node: Node | None
 ) -> Iterator[None]:
-    """Shut down on SIGTERM and SIGINT, and read the TLS files again on SIGHUP, while the context lasts."""
+    """Shut down on SIGTERM and SIGINT, and read the TLS files again on SIGHUP, while the context lasts.
+
+    Before and after, SIGHUP is ignored. The loop's own handlers can't be left for that without an instant in which the
+    signal ends the process, so this one is not among them.
+    """
     loop = asyncio.get_running_loop()
     shutdowns: set[asyncio.Task[None]] = set()
 
@@ -292,16 +297,17 @@ def _on_signals(
         else:
             shutdowns.add(loop.create_task(_shut_down(context, server, settings.grace_ms / 1000, node)))
 
-    def on_hangup() -> None:
-        _renew_tls(server, settings)
+    def on_hangup(_number: int, _frame: object) -> None:
+        loop.call_soon_threadsafe(_renew_tls, server, settings)
 
-    handlers = {signal.SIGTERM: on_signal, signal.SIGINT: on_signal, signal.SIGHUP: on_hangup}
-    for number, handler in handlers.items():
-        loop.add_signal_handler(number, handler)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    signal.signal(signal.SIGHUP, on_hangup)
     try:
         yield
     finally:
-        for number in handlers:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
 
 

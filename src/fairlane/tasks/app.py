@@ -240,7 +240,7 @@ class App(Worker):
             key=terms.get("key"),
             unique=terms.get("unique"),
             declared=declared,
-            keeps_results="result_ttl" in terms or bool(declared.get("result_ttl_ms")),
+            keeps_results=SendOptions(result_ttl=terms.get("result_ttl")).keeps_result,
             cron=terms.get("cron"),
             timezone=terms.get("timezone", "UTC"),
             every=terms.get("every"),

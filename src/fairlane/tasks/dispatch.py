@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any, Final, cast
 
 from fairlane.model.message import Delivery
+from fairlane.model.policy import QueuePolicy
 from fairlane.tasks.calls import continued
-from fairlane.tasks.task import TASK_HEADER, TypedTask
+from fairlane.tasks.task import KEPT, RESULT_HEADER, TASK_HEADER, TypedTask
 from fairlane.worker.handlers import QueueHandler
 from fairlane.worker.message import ThreadMessage, WorkMessage
 from fairlane.worker.policy import Answer, AsyncHandle, HandlerPolicy
@@ -27,9 +28,10 @@ _log = logging.getLogger("fairlane.worker")
 class TaskDispatch:
     """The tasks of one queue."""
 
-    def __init__(self, tasks: Mapping[str, AnyTask], policy: HandlerPolicy) -> None:
+    def __init__(self, tasks: Mapping[str, AnyTask], policy: HandlerPolicy, declared: Mapping[str, object]) -> None:
         self._tasks = tasks
         self._policy = policy
+        self._queue_keeps_results = bool(declared.get("result_ttl_ms"))
         self._only = next(iter(tasks.values())) if len(tasks) == 1 else None
         self._told_s: dict[str, float] = {}
 
@@ -48,6 +50,10 @@ class TaskDispatch:
         task = self.task_of(message.headers)
         return self._policy if task is None else task.definition.policy
 
+    def learn(self, policy: QueuePolicy) -> None:
+        """Note the policy that the queue actually has."""
+        self._queue_keeps_results = policy.result_ttl_ms > 0
+
     def handle(self, threads: HandlerThreads) -> AsyncHandle:
         """Return the function that handles a message; see ``QueueHandler``."""
 
@@ -62,9 +68,18 @@ class TaskDispatch:
                 answer = await task.function(*args, **kwargs)
             else:
                 answer = await threads.run(_in_thread(task.function, args, kwargs), message)
-            return continued(message.headers, _verdict(task, answer))
+            return continued(message.headers, self._verdict(task, message.headers, answer))
 
         return dispatch
+
+    def _verdict(self, task: AnyTask, headers: Mapping[str, str], answer: object) -> Answer:
+        """Return the result for a message from what its function returned."""
+        if answer is None or isinstance(answer, KINDS):
+            return answer
+        kept = self._queue_keeps_results if task.definition.keeps_results is None else task.definition.keeps_results
+        if (own := headers.get(RESULT_HEADER)) is not None:
+            kept = own == KEPT
+        return Acknowledge(result=task.arguments.encode_answer(answer)) if kept else None
 
     def _returned(self, message: WorkMessage) -> Defer:
         """Return a message whose task this worker does not have, so that another worker can take it."""
@@ -85,7 +100,7 @@ class TaskDispatch:
 
 def task_handler(tasks: Mapping[str, AnyTask], policy: HandlerPolicy, declared: Mapping[str, object]) -> QueueHandler:
     """Return what handles the queue of some tasks."""
-    dispatch = TaskDispatch(tasks, policy)
+    dispatch = TaskDispatch(tasks, policy, declared)
     return QueueHandler(
         policy=policy,
         name=",".join(tasks),
@@ -93,6 +108,7 @@ def task_handler(tasks: Mapping[str, AnyTask], policy: HandlerPolicy, declared: 
         kind_of=dispatch.kind_of,
         policy_of=dispatch.policy_of,
         declared=declared,
+        learn=dispatch.learn,
         schedules={
             name: task.definition.schedule(task.message()) for name, task in tasks.items() if task.definition.recurs
         },
@@ -104,10 +120,3 @@ def _in_thread(
 ) -> Callable[[WorkMessage], Answer]:
     call = partial(function, *args, **kwargs)
     return lambda _: cast("Answer", call())
-
-
-def _verdict(task: AnyTask, answer: object) -> Answer:
-    """Return the result for a message from what its function returned."""
-    if answer is None or isinstance(answer, KINDS):
-        return answer
-    return Acknowledge(result=task.arguments.encode_answer(answer)) if task.definition.keeps_results else None

@@ -92,6 +92,12 @@ class SendOptions:
         check_names(terms, SendTerms, of="a job")
         return replace(self, **terms)
 
+    @property
+    def keeps_result(self) -> bool | None:
+        """Whether the job keeps its result; None if that is not decided here."""
+        ttl_ms = span_ms("result_ttl", self.result_ttl)
+        return None if ttl_ms is None else ttl_ms > 0
+
     def terms(self, now_ms: int) -> MessageTerms:
         """Return the terms of the message, for a call at an instant."""
         delay_ms = span_ms("delay", self.delay) or 0

@@ -29,6 +29,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 TASK_HEADER: Final = "fairlane-task"
 """The header that names the task of a message."""
+RESULT_HEADER: Final = "fairlane-result"
+"""The header that says whether a message keeps its result, where it differs from its task."""
+KEPT: Final = "kept"
+DROPPED: Final = "dropped"
 UniqueSource: TypeAlias = str | Callable[..., str | int | None]
 """Where the unique key of a job comes from: the name of a parameter, or a function of the arguments."""
 KeySource: TypeAlias = str | Callable[..., Key | int | None]
@@ -46,7 +50,7 @@ class TaskDefinition:
         key: where the fairness key comes from; None for the default key.
         unique: where the unique key comes from; None for none.
         declared: the policy of its queue, if the queue has to be created.
-        keeps_results: whether what it returns is the result of the job.
+        keeps_results: whether what it returns is the result of the job; None if its queue decides.
         cron, timezone, every: when a schedule sends it by itself.
     """
 
@@ -54,7 +58,7 @@ class TaskDefinition:
     policy: HandlerPolicy
     key: KeySource | None
     declared: Mapping[str, object]
-    keeps_results: bool = False
+    keeps_results: bool | None = None
     unique: UniqueSource | None = None
     cron: str | None = None
     timezone: str = "UTC"
@@ -209,15 +213,21 @@ class TypedTask(Generic[P, R]):
     def _made(self, args: Sequence[object], kwargs: Mapping[str, object]) -> NewMessage:
         payload, arguments = self.arguments.encode(args, kwargs)
         options = self._options
-        headers = {**(options.headers or {}), TASK_HEADER: self.name}
         key = options.key if options.key is not None else self._derived(self.definition.key, arguments)
         unique = options.unique if options.unique is not None else self._derived(self.definition.unique, arguments)
         terms = options.terms(self._context.now_ms()) | {
-            "headers": headers,
+            "headers": self._headers(),
             "fairness_key": key if key is None or isinstance(key, str | tuple) else str(key),
             "unique_key": None if unique is None else f"{self.name}:{unique}",
         }
         return NewMessage(payload=payload, **terms)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {**(self._options.headers or {}), TASK_HEADER: self.name}
+        kept = self._options.keeps_result
+        if kept is not None and kept != self.definition.keeps_results:
+            headers[RESULT_HEADER] = KEPT if kept else DROPPED
+        return headers
 
     def _message_of(self, call: Mapping[str, Any]) -> NewMessage:
         if not isinstance(call, Mapping):

@@ -24,7 +24,8 @@ from fairlane.client.message import Message
 from fairlane.embedded import EmbeddedTransport
 from fairlane.errors import InvalidArgument
 from fairlane.model.message import Delivery, MessageView
-from fairlane.model.names import dlq_of
+from fairlane.model.names import is_dlq
+from fairlane.model.views import DeadLetterFilter, dead_letters_meant
 from fairlane.tasks.options import Duration, span_ms
 from fairlane.testing.clock import FakeClock, SeededEntropy
 from fairlane.testing.virtual_loop import VirtualLoop
@@ -140,8 +141,10 @@ class AppHarness:
         return self._do(self._work(lambda: self._clock.monotonic_ms() >= until_ms))
 
     def dead_letters(self, queue: str) -> list[MessageView]:
-        """Return the dead letters of a queue, with payloads and errors."""
-        return self.client.peek(dlq_of(queue), 1_000, with_body=True)
+        """Return the dead letters of a queue, with payloads and errors, wherever its policy puts them."""
+        dlq, wanted = dead_letters_meant(self.client.queue(queue), DeadLetterFilter())
+        letters = self.client.peek(dlq, 1_000, wanted=wanted, with_body=True)
+        return [letter for letter in letters if is_dlq(dlq) or letter.dead is not None]
 
     # ------------------------------------------------------------------------------------------------------- internals
 

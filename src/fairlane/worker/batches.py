@@ -1,7 +1,8 @@
 """Batch handlers: one call for many messages, with a verdict for each.
 
 Each message of a batch has its own runner, as any other message does, so leases, timeouts and shutdown work as usual.
-The runner of a message joins the open batch and waits for the verdict about it.
+The runner of a message joins the open batch and waits for the verdict about it. An interrupt ends that wait. When no
+runner waits any more, the call is cancelled, and the last runners wait until it has ended, as for other handlers.
 """
 
 from __future__ import annotations
@@ -21,6 +22,35 @@ BatchHandler: TypeAlias = Callable[[list[WorkMessage]], Awaitable[Verdicts]] | C
 RunBatch: TypeAlias = Callable[[list[WorkMessage]], Awaitable[Verdicts]]
 
 
+class _Entry:
+    """A message of a batch, and where its runner waits for the verdict about it."""
+
+    __slots__ = ("batch", "message", "reply")
+
+    def __init__(self, message: WorkMessage) -> None:
+        self.message = message
+        self.reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.batch: _RunningBatch | None = None
+
+
+class _RunningBatch:
+    """A batch whose handler has been called."""
+
+    def __init__(self, entries: list[_Entry], judging: asyncio.Task[None]) -> None:
+        self._entries = entries
+        self._judging = judging
+        self._is_ending = False
+
+    async def leave(self) -> None:
+        """Cancel the handler if no runner waits for it any more, and wait for its end then."""
+        # Timeouts end in the order of the entries, so the last entry tells first that a runner waits.
+        if not self._is_ending and all(entry.reply.done() for entry in reversed(self._entries)):
+            self._is_ending = True
+            self._judging.cancel()  # once, so that nothing interrupts what the handler does at its end
+        if self._is_ending:
+            await asyncio.wait([self._judging])
+
+
 class OpenBatch:
     """Collects messages until there are enough, or the first of them has waited long enough."""
 
@@ -28,42 +58,49 @@ class OpenBatch:
         self._run = run
         self._size = size
         self._wait_s = wait_ms / 1000
-        self._entries: list[tuple[WorkMessage, asyncio.Future[Answer]]] = []
+        self._entries: list[_Entry] = []
         self._timer: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
 
     async def handle(self, message: WorkMessage) -> Answer:
         """Join the batch, and return the verdict about the message."""
-        loop = asyncio.get_running_loop()
-        verdict: asyncio.Future[Answer] = loop.create_future()
-        self._entries.append((message, verdict))
+        entry = _Entry(message)
+        self._entries.append(entry)
         if len(self._entries) >= self._size:
             self._start()
         elif self._timer is None:
-            self._timer = loop.call_later(self._wait_s, self._start)
-        return await verdict
+            self._timer = asyncio.get_running_loop().call_later(self._wait_s, self._start)
+        try:
+            return await entry.reply
+        except asyncio.CancelledError:
+            if entry.batch is not None:
+                await entry.batch.leave()
+            raise
 
     def _start(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        entries, self._entries = [entry for entry in self._entries if not entry[1].done()], []
+        entries, self._entries = [entry for entry in self._entries if not entry.reply.done()], []
         if entries:
             task = asyncio.get_running_loop().create_task(self._judge(entries))
+            batch = _RunningBatch(entries, task)
+            for entry in entries:
+                entry.batch = batch
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
-    async def _judge(self, entries: list[tuple[WorkMessage, asyncio.Future[Answer]]]) -> None:
+    async def _judge(self, entries: list[_Entry]) -> None:
         try:
-            verdicts = _checked(await self._run([message for message, _ in entries]), len(entries))
+            verdicts = _checked(await self._run([entry.message for entry in entries]), len(entries))
         except BaseException as error:  # noqa: BLE001 - each message has failed with it
-            for _, reply in entries:
-                if not reply.done():
-                    reply.set_exception(error)
+            for entry in entries:
+                if not entry.reply.done():
+                    entry.reply.set_exception(error)
             return
-        for (_, reply), verdict in zip(entries, verdicts, strict=True):
-            if not reply.done():  # a message that was lost meanwhile has no use for its verdict
-                reply.set_result(verdict)
+        for entry, verdict in zip(entries, verdicts, strict=True):
+            if not entry.reply.done():  # a message that was lost meanwhile has no use for its verdict
+                entry.reply.set_result(verdict)
 
 
 def _checked(verdicts: Verdicts, count: int) -> Sequence[Answer]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from fairlane.client.aio import AsyncClient
 from fairlane.errors import Forbidden
+from fairlane.model.policy import QueuePolicy
 from fairlane.model.schedules import ScheduleSpec
 from fairlane.worker.handlers import QueueHandler
 
@@ -17,19 +18,23 @@ async def ensure_declared(client: AsyncClient, handler: QueueHandler) -> None:
     """Create the queue and the schedules of a handler if they do not exist, where it declares them.
 
     What exists keeps its settings, and the log names the differences. A caller without the right to create queues
-    leaves that to operators.
+    leaves that to operators. The handler learns which policy the queue has.
     """
     queue = handler.policy.queue
     try:
         if handler.declared is not None:
-            await _ensure_queue(client, queue, handler.declared)
+            policy = await _ensure_queue(client, queue, handler.declared)
+            if handler.learn is not None:
+                handler.learn(policy)
         for name, spec in handler.schedules.items():
             await _ensure_schedule(client, queue, name, spec)
     except Forbidden as error:
         _log.info("Queue %s is not checked against its declaration: %s", queue, error.cause, extra={"queue": queue})
+        if handler.learn is not None:
+            handler.learn((await client.queue(queue)).policy)
 
 
-async def _ensure_queue(client: AsyncClient, queue: str, declared: Mapping[str, object]) -> None:
+async def _ensure_queue(client: AsyncClient, queue: str, declared: Mapping[str, object]) -> QueuePolicy:
     ensured = await client.ensure_queue(queue, declared)
     if ensured.is_created:
         _log.info("Created queue %s.", queue, extra={"queue": queue})
@@ -43,6 +48,7 @@ async def _ensure_queue(client: AsyncClient, queue: str, declared: Mapping[str, 
             declared[name],
             extra={"queue": queue},
         )
+    return ensured.policy
 
 
 async def _ensure_schedule(client: AsyncClient, queue: str, name: str, spec: ScheduleSpec) -> None:

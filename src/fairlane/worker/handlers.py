@@ -9,6 +9,7 @@ from functools import partial
 from typing import cast
 
 from fairlane.model.message import Delivery
+from fairlane.model.policy import QueuePolicy
 from fairlane.model.schedules import ScheduleSpec
 from fairlane.worker.message import ThreadMessage, WorkMessage
 from fairlane.worker.policy import Answer, AsyncHandle, Handler, HandlerPolicy
@@ -27,6 +28,7 @@ class QueueHandler:
         policy_of: returns the timeout and the rules for failures of a message.
         declared: the policy with which the worker creates the queue if it does not exist; None if it does not.
         schedules: the schedules of the queue, by name, that the worker creates if they do not exist.
+        learn: is called with the policy of the queue, before the first message; None if it does not matter.
     """
 
     policy: HandlerPolicy
@@ -36,6 +38,7 @@ class QueueHandler:
     policy_of: Callable[[WorkMessage], HandlerPolicy]
     declared: Mapping[str, object] | None = None
     schedules: Mapping[str, ScheduleSpec] = field(default_factory=dict)
+    learn: Callable[[QueuePolicy], None] | None = None
 
 
 def is_async(handler: object) -> bool:

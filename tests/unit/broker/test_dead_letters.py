@@ -218,6 +218,8 @@ def test_any_queue_can_be_a_dead_letter_queue() -> None:
     broker.reopen()
     view = broker.queue("slow")
     assert (view.waiting, view.dead_letters, broker.queue("a").dead, broker.queue("a.dlq").waiting) == (3, 2, 2, 0)
+    where = {name: broker.queue(name).dead_letter_queue for name in ("a", "a.dlq", "slow")}
+    assert where == {"a": "slow", "a.dlq": "a.dlq", "slow": "slow.dlq"}
     held = broker.lease("slow", 9)
     assert sorted(payloads(held)) == [b"a", b"b", b"own"]
     assert {d.payload: d.dead.origin for d in held if d.dead is not None} == {b"a": "a", b"b": "b"}

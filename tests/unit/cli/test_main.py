@@ -319,6 +319,17 @@ def test_what_is_no_output_format_stays_where_it_is() -> None:
     ("error", "remedy"),
     [
         (Disconnected("Cannot connect to wss://a: [SSL: CERTIFICATE_VERIFY_FAILED] self-signed."), "--tls-ca"),
+        (Disconnected("Cannot connect to wss://a: [SSL: CERTIFICATE_VERIFY_FAILED] certificate has expired."), "Renew"),
+        (
+            Disconnected("Cannot connect to wss://a: [SSL: CERTIFICATE_VERIFY_FAILED] certificate is not yet valid."),
+            "clock",
+        ),
+        (
+            Disconnected("Cannot connect to wss://a: [SSL: CERTIFICATE_VERIFY_FAILED] Hostname mismatch."),
+            "address that the certificate is for",
+        ),
+        (Disconnected("Cannot connect to https://a: TLSV13_ALERT_CERTIFICATE_REQUIRED."), "--tls-cert and"),
+        (Disconnected("Cannot connect to wss://a: did not receive a valid HTTP response."), "--tls-cert and"),
         (Disconnected("Cannot connect to ws://a: did not receive a valid HTTP response."), "with https://"),
         (Disconnected("Cannot connect to wss://a: [SSL: WRONG_VERSION_NUMBER] wrong version."), "with http://"),
         (InvalidArgument("Cannot listen on 127.0.0.1:7420: [Errno 98] Address already in use."), "with --port"),

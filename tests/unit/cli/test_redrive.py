@@ -31,6 +31,20 @@ def test_the_dead_letters_of_one_of_several_queues_go_back(shell: Shell) -> None
     assert (broker.queue("a").waiting, broker.queue("b").waiting, broker.queue("failures").waiting) == (1, 1, 0)
 
 
+def test_messages_among_dead_letters_are_none(shell: Shell) -> None:
+    """A queue that others use for their dead letters keeps its own messages, whatever is listed or deleted."""
+    broker = shell.broker
+    broker.create_queue("failures")
+    broker.create_queue("a", {"dead_letter_queue": "failures"})
+    broker.enqueue("failures", b"own")
+    broker.enqueue("a", b"dead")
+    broker.nack(broker.lease("a")[0], intent="dead")
+    listed = shell.ok("-o", "json", "dlq", "list", "failures", "--count", "1").json
+    assert [view["dead"]["origin"] for view in listed] == ["a"]
+    assert shell.ok("dlq", "delete", "failures", "--all", "--yes").out == "Deleted 1 message of failures.\n"
+    assert [view.id for view in broker.peek("failures")] == [broker.lease("failures")[0].id]
+
+
 def test_a_dry_run_counts(shell: Shell) -> None:
     """A dry run counts the selected messages and moves none."""
     died(shell)

@@ -200,6 +200,7 @@ def test_dead_letters_of_all_partitions_are_redriven_together() -> None:
             dead = {"queue": "orders", "receipts": receipts(deliveries), "intent": "dead", "error": "no"}
             await cluster["b"].done("queue/nack", dead)
             assert (await cluster["a"].done("queue/stats", {"queue": "orders.dlq"}))["waiting"] == 12
+            assert (await cluster["a"].done("queue/stats", {"queue": "orders"}))["dead_letter_queue"] == "orders.dlq"
             (one,) = (await cluster["a"].done("queue/dequeue", {"queue": "orders.dlq"}))["deliveries"]
             assert (one["queue"], one["dead"]["origin"]) == ("orders.dlq", "orders")
             back = {"queue": "orders.dlq", "receipts": receipts([one]), "intent": "defer", "delay_ms": 0}

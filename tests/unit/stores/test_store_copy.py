@@ -56,6 +56,7 @@ def fill(broker: Broker) -> tuple[dict[str, bytes], Receipt]:
 
 
 PAIRS = [("log", "rocksdb"), ("rocksdb", "log"), ("log", "postgres"), ("postgres", "log"), ("log", "s3"), ("s3", "log")]
+PAIRS += [("postgres", "s3"), ("s3", "postgres"), ("rocksdb", "postgres"), ("postgres", "rocksdb")]
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)

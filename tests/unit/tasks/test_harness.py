@@ -39,6 +39,29 @@ def test_a_job_that_keeps_failing_becomes_a_dead_letter_in_virtual_time() -> Non
     assert timedelta(seconds=150) <= waited < timedelta(seconds=151)  # 10 + 20 + 40 + 80
 
 
+def test_dead_letters_are_found_where_the_policy_puts_them() -> None:
+    """A queue whose dead letters go to a shared queue has its own ones, and the shared queue all."""
+    app = App()
+
+    @app.task(queue="mail", policy=QueuePolicy(dead_letter_queue="failures", max_attempts=1))
+    def send(to: str) -> None:
+        raise ValueError(to)
+
+    @app.task(queue="fax", policy=QueuePolicy(dead_letter_queue="failures", max_attempts=1))
+    def fax(to: str) -> None:
+        raise ValueError(to)
+
+    with app.testing(now=NOW) as harness:
+        harness.client.create_queue("failures")
+        harness.client.enqueue("failures", b"own")
+        send.send_sync("a")
+        fax.send_sync("b")
+        harness.run()
+        found = {name: harness.dead_letters(name) for name in ("mail", "fax", "failures")}
+    origins = {name: [letter.dead and letter.dead.origin for letter in letters] for name, letters in found.items()}
+    assert origins == {"mail": ["mail"], "fax": ["fax"], "failures": ["mail", "fax"]}
+
+
 def test_run_skips_delays_and_advance_stops_in_time() -> None:
     """A delayed job runs at its time: not before, while time is advanced, and at once in a run."""
     app = App()

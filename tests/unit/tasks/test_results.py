@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from fairlane.client import QueuePolicy
-from fairlane.errors import MessageCancelled, MessageDead, WaitTimedOut
+from fairlane.errors import Forbidden, MessageCancelled, MessageDead, WaitTimedOut
 from fairlane.tasks import App
-from fairlane.worker import DeadLetter, WorkMessage
+from fairlane.worker import DeadLetter, ThreadMessage, WorkMessage
 from tests.kit.waiting import PATIENCE_S
 
 from .bench import AppBench, on_app
@@ -60,6 +60,81 @@ def test_results_are_off_unless_declared() -> None:
         assert harness.run().handled == 1
         assert handle.status().status == "done"
         assert handle.result() is None
+
+
+def test_the_options_of_a_job_decide_about_its_result() -> None:
+    """A job with a time to live of its own has a result though its task has none, and one with 0 has none."""
+    app = App()
+
+    @app.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    @app.task(result_ttl="1d")
+    def anything() -> object:
+        return object()
+
+    with app.testing() as harness:
+        kept, plain = double.options(result_ttl="1h").send_sync(4), double.send_sync(5)
+        dropped = anything.options(result_ttl="0s").send_sync()
+        assert harness.run().handled == 3
+        assert [kept.result(), plain.result(), dropped.result()] == [8, None, None]
+
+
+def test_the_result_of_a_chain_is_that_of_its_last_job() -> None:
+    """A job that a worker forwards keeps the options that it was made with."""
+    app, ids = App(), list[str]()
+
+    @app.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    @app.task
+    def later(message: ThreadMessage, number: int) -> int:
+        ids.append(message.id)
+        return 2 * number
+
+    with app.testing() as harness:
+        first = app.chain(double.call(1), later.options(result_ttl="1h").call(4)).send_sync()
+        assert harness.run().handled == 2
+        assert first.result() is None
+        assert later.thread_job(ids[0]).result() == 8
+
+
+def test_an_operator_turns_results_on() -> None:
+    """A worker keeps results where the policy of the queue says so, whatever its tasks declare."""
+    app = App()
+
+    @app.task(queue="shop")
+    def double(number: int) -> int:
+        return 2 * number
+
+    @app.task(queue="shop", result_ttl="0s")
+    def anything() -> object:
+        return object()
+
+    with app.testing() as harness:
+        harness.client.create_queue("shop", {"result_ttl_ms": 3_600_000})
+        kept, dropped = double.send_sync(4), anything.send_sync()
+        assert harness.run().handled == 2
+        assert [kept.result(), dropped.result()] == [8, None]
+
+
+def test_a_worker_without_the_right_to_create_queues_keeps_results() -> None:
+    """A worker with a consume key reads the policy of the queue, whose operator turned results on."""
+
+    async def test(bench: AppBench) -> None:
+        bench.tap.refusals["ensure_queue"] = [Forbidden("Needs admin.")]
+        await bench.client.create_queue("shop", {"result_ttl_ms": 3_600_000})
+
+        @bench.app.task(queue="shop")
+        async def double(number: int) -> int:
+            return 2 * number
+
+        async with bench.working():
+            assert await (await double.send(4)).result(timeout=PATIENCE_S) == 8
+
+    on_app(test)
 
 
 def test_a_result_is_awaited_while_the_job_runs() -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from fairlane.errors import InvalidArgument
 from fairlane.tasks import App
-from fairlane.worker import DeadLetter, Retry, WorkMessage
+from fairlane.worker import Counters, DeadLetter, Retry, WorkMessage
 from fairlane.worker.policy import Answer
+from tests.kit.waiting import pass_loop
+
+from .bench import WorkerBench, on_bench
+from .test_leases import SHORT_MS, take_away
 
 
 def payloads(messages: list[WorkMessage]) -> list[bytes]:
@@ -87,6 +93,107 @@ def test_too_few_verdicts_are_a_failure() -> None:
             harness.client.enqueue("rows", b"row")
         assert harness.run().dead == 2
         assert "a verdict for each of 2 messages" in harness.dead_letters("rows")[0].errors[-1].error
+
+
+def test_a_batch_that_takes_too_long_is_cancelled() -> None:
+    """When the time of all messages of a batch is up, its handler is cancelled, and each message has failed."""
+    app = App()
+    ended: list[int] = []
+
+    @app.batch_handler("rows", size=2, timeout_s=60, retries=0)
+    async def insert(messages: list[WorkMessage]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(len(messages))
+
+    with app.testing() as harness:
+        harness.client.create_queue("rows")
+        for _ in range(2):
+            harness.client.enqueue("rows", b"row")
+        assert harness.run().dead == 2
+        assert ended == [2]
+
+
+def test_a_batch_is_cancelled_with_its_last_message() -> None:
+    """The handler goes on while one of its messages is wanted, and is told which are not."""
+
+    async def test(bench: WorkerBench) -> None:
+        begun, ended = asyncio.Event(), asyncio.Event()
+        seen: list[WorkMessage] = []
+
+        @bench.app.batch_handler("jobs", size=2)
+        async def insert(messages: list[WorkMessage]) -> None:
+            seen.extend(messages)
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        ids = await bench.enqueue(b"a", b"b")
+        async with bench.app:
+            await begun.wait()
+            await bench.client.cancel("jobs", ids[0])
+            await pass_loop(20)
+            assert [message.is_lost for message in seen] == [True, False]
+            assert not ended.is_set()
+            await bench.client.cancel("jobs", ids[1])
+            await ended.wait()
+        assert bench.app.counters == Counters(cancelled=2)
+
+    on_bench(test)
+
+
+def test_a_batch_whose_leases_are_lost_is_cancelled() -> None:
+    """Other workers handle its messages, which are not settled."""
+
+    async def test(bench: WorkerBench) -> None:
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        @bench.app.batch_handler("jobs", size=2, visibility_ms=SHORT_MS)
+        async def insert(_: list[WorkMessage]) -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        ids = await bench.enqueue(b"a", b"b")
+        async with bench.app:
+            await begun.wait()
+            for message_id in ids:
+                await take_away(bench, message_id)
+            await ended.wait()
+        assert bench.app.counters == Counters(lost=2)
+
+    on_bench(test)
+
+
+def test_the_messages_of_an_interrupted_batch_return_when_its_handler_has_ended() -> None:
+    """At the end of the grace period a handler may clean up before another worker gets the messages."""
+
+    async def test(bench: WorkerBench) -> None:
+        begun = asyncio.Event()
+        returned: list[int] = []
+
+        @bench.app.batch_handler("jobs", size=2)
+        async def insert(_: list[WorkMessage]) -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await pass_loop(20)
+                returned.append(bench.tap.count("nack"))
+
+        await bench.enqueue(b"a", b"b")
+        async with bench.app:
+            await begun.wait()
+            bench.app.stop(is_hurried=True)
+        assert returned == [0]
+        assert bench.app.counters == Counters(deferred=2)
+
+    on_bench(test)
 
 
 def test_a_batch_that_could_never_be_full_is_refused() -> None:

@@ -72,7 +72,7 @@ def queue_view(engine: Looked, name: str) -> QueueView:
     """Return a queue in short. Costs the same whatever the queue holds."""
     ledger, waiting = engine.ledger, engine.consumers
     queue = known(ledger, name)
-    dlq = ledger.queues.get(shared_dlq(ledger, queue) or dlq_of(name))
+    dlq = ledger.queues.get(place := shared_dlq(ledger, queue) or dlq_of(name))
     oldest = queue.messages.oldest()
     return QueueView(
         name=name,
@@ -92,6 +92,7 @@ def queue_view(engine: Looked, name: str) -> QueueView:
         staged=len(queue.staged),
         refused=queue.refused,
         dead_letters=queue.dead_letters,
+        dead_letter_queue=name if is_dlq(name) else place,
         redrives=engine.redrives.running_in((name,) if dlq is None else (name, dlq.name)),
     )
 

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from fairlane.model.names import own_dlq
 from fairlane.model.partitions import Split, place_in
 from fairlane.model.views import HookStatistics, KeyView, QueueView, RedriveView, ThrottleView
 
@@ -40,6 +41,7 @@ def queue_view(queue: str, views: Sequence[QueueView], *, made: int, keys_max: i
         sinks=tuple(each for view in views for each in view.sinks),
         partitions=made,
         redrives=tuple(each for view in views for each in view.redrives),
+        dead_letter_queue=own_dlq(queue),
     )
 
 

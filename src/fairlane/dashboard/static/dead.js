@@ -40,20 +40,30 @@ function groupsOf(letters) {
 
 const firstLine = text => text.split("\n", 1)[0].slice(0, 160);
 
-async function all(dlq) {
+// Where the dead letters are that a user means by a queue, and what selects them there; model/views.py has the same rule.
+async function placeOf(name) {
+  const view = await call("queue/stats", { queue: name });
+  if (view.dead_letters) return { queue: name, wanted: {} };
+  const own = name.endsWith(".dlq") ? name : `${name}.dlq`;
+  return { queue: view.dead_letter_queue, wanted: view.dead_letter_queue === own ? {} : { origin: name } };
+}
+
+// A queue that others use for their dead letters may have messages of its own.
+const isDead = (queue, message) => message.dead || queue.endsWith(".dlq");
+
+async function all({ queue, wanted }, pages = PAGES_MAX) {
   const found = [];
-  for (let page = 0; page < PAGES_MAX; page += 1) {
-    const after = found.at(-1)?.id;
-    const { messages } = await call("queue/peek", { queue: dlq, count: PAGE, ...(after && { after }) });
-    found.push(...messages);
+  for (let page = 0, after = null; page < pages; page += 1) {
+    const { messages } = await call("queue/peek", { queue, count: PAGE, wanted, ...(after && { after }) });
+    found.push(...messages.filter(each => isDead(queue, each)));
     if (messages.length < PAGE) break;
+    after = messages.at(-1).id;
   }
   return found;
 }
 
 function lettersPage(app, name) {
-  const dlq = `${name}.dlq`;
-  let chosen = null, groups = [], found = [], listed = [], seen = null;
+  let place = { queue: null, wanted: {} }, chosen = null, groups = [], found = [], listed = [], seen = null, inAll = 0;
   const count = el("p", { class: "large", id: "count" });
   const table = new Table("By error", [
     { title: "last error", class: "name", fill: (cell, group) => {
@@ -69,8 +79,8 @@ function lettersPage(app, name) {
   const remove = el("button", { id: "delete-selected", class: "danger", disabled: true, onclick: () => deleteOnes([...selection.ids]) }, "Delete selected");
   const selection = new Selection(ids => { retry.disabled = remove.disabled = !ids.length; setText(chosenWords, ids.length ? `${number(ids.length)} selected` : ""); });
   const chosenWords = el("span", { class: "faint", role: "status" });
-  const letters = new Table("Messages", [
-    selection.column, idColumn(dlq), keyColumn,
+  const rows = new Table("Messages", [
+    selection.column, idColumn(() => place.queue), keyColumn,
     { title: "died", fill: (cell, each) => ago(cell, each.dead?.at_ms, app.now) },
     { title: "attempts", class: "number minor", text: each => number(each.attempts) },
     { title: "error", class: "why", fill: (cell, each) => fold(cell, each.errors.at(-1)?.error ?? "") },
@@ -84,13 +94,13 @@ function lettersPage(app, name) {
   ], { empty: "No dead letter matches." });
   const previews = new Map();
   const pager = new Pager(ROWS, () => list());
-  const redrive = new Redrive(app, dlq, () => deleteMatching());
+  const redrive = new Redrive(app, () => deleteMatching());
   const key = el("input", { id: "letter-key", autocomplete: "off", placeholder: "any", oninput: () => filter() });
   const error = el("input", { id: "letter-error", autocomplete: "off", placeholder: "any", oninput: () => filter() });
 
   function list() {
     const page = pager.page(listed, "dead letters");
-    letters.update(page, each => each.id);
+    rows.update(page, each => each.id);
     selection.show(page);
     preview(page);
   }
@@ -101,7 +111,7 @@ function lettersPage(app, name) {
     if (!missing.length || missing.reduce((sum, each) => sum + each.size, 0) > PREVIEW_BYTES_MAX) return;
     for (const each of missing) previews.set(each.id, "");
     await app.act(async () => {
-      const { messages } = await call("queue/peek", { queue: dlq, count: missing.length, wanted: { ids: missing.map(each => each.id) }, with_body: true });
+      const { messages } = await call("queue/peek", { queue: place.queue, count: missing.length, wanted: { ids: missing.map(each => each.id) }, with_body: true });
       for (const each of messages) previews.set(each.id, payloadText(each.payload ?? "").slice(0, PREVIEW_MAX));
       list();
     }, { isSilent: true });
@@ -114,7 +124,7 @@ function lettersPage(app, name) {
     list();
     table.update(groups, each => each.id);
     const name = key.value.trim();  // a key without dead letters must match none, not all
-    redrive.choose(chosen, { ...(name && { fairness_key: groups[0]?.letters[0].fairness_key ?? name }), ...(error.value && { error: error.value }) });
+    redrive.choose(chosen, { ...place.wanted, ...(name && { fairness_key: groups[0]?.letters[0].fairness_key ?? name }), ...(error.value && { error: error.value }) });
   }
 
   // Filters by key and by a text in the errors.
@@ -130,7 +140,7 @@ function lettersPage(app, name) {
   async function retryOnes(ids) {
     const details = "They return to their queue, and their attempts start at 0.";
     if (!await app.confirm(ids.length === 1 ? "Retry this dead letter?" : `Retry ${number(ids.length)} dead letters?`, details, null, { word: "Retry" })) return;
-    await app.act(async () => { await call("queues/redrive", { queue: dlq, wanted: { ids } }); await redrive.list(); });
+    await app.act(async () => { await call("queues/redrive", { queue: place.queue, wanted: { ids } }); await redrive.list(); });
   }
 
   async function deleteOnes(ids) {
@@ -138,45 +148,55 @@ function lettersPage(app, name) {
     if (await app.confirm(question, "They are deleted for good.", null, { word: "Delete", isDangerous: true })) await app.act(async () => { await removed(ids); await load(); });
   }
 
-  const removed = ids => call("queue/cancel", { queue: dlq, ids, reason: "deleted on the dashboard" });
+  const removed = ids => call("queue/cancel", { queue: place.queue, ids, reason: "deleted on the dashboard" });
 
   // Deletes all that match the filter, on the server, however many they are.
   async function deleteMatching() {
     if (!await app.confirm("Delete dead letters?", `${redrive.which.textContent} They are deleted for good.`, null, { word: "Delete", isDangerous: true })) return;
     await app.act(async () => {
-      for (let deleted = 0; ; ) {
-        const { messages } = await call("queue/peek", { queue: dlq, count: DELETED_AT_ONCE, wanted: redrive.wanted });
-        if (!messages.length) break;
-        const { results } = await removed(messages.map(each => each.id));
-        deleted += messages.length;
+      const ids = (await all({ queue: place.queue, wanted: redrive.wanted }, Infinity)).map(each => each.id);
+      for (let deleted = 0; deleted < ids.length; deleted += DELETED_AT_ONCE) {
         setText(redrive.progress, `${number(deleted)} deleted`);
-        if (results.every(each => each.error)) break;  // none of them can be deleted
+        await removed(ids.slice(deleted, deleted + DELETED_AT_ONCE));
       }
+      setText(redrive.progress, `${number(ids.length)} deleted`);
       await load();
     });
   }
 
   async function load() {
     await app.act(async () => {
-      found = await all(dlq);
+      place = await placeOf(name);
+      if (redrive.dlq !== place.queue) { redrive.dlq = place.queue; redrive.list(); }
+      found = await all(place);
+      tell();
       filter();
     }, { isSilent: true });
+  }
+
+  // The snapshot counts all dead letters where those of the queue are, so only those in its own are counted by it.
+  function tell() {
+    if (!place.queue) return;
+    const isShared = place.wanted.origin || place.queue === name, total = isShared ? found.length : inAll;
+    const isPart = isShared ? inAll > PAGE * PAGES_MAX : total > PAGE * PAGES_MAX;
+    const where = place.queue === name ? `in ${name}` : place.wanted.origin ? `of ${name}, in ${place.queue}` : `of ${name}`;
+    setText(count, `${number(total)} dead letters ${where}${isPart ? `; the first ${number(PAGE * PAGES_MAX)} are listed, and redrives and deletions by filter act on all` : ""}`);
   }
 
   function update(snapshot) {
     const queue = snapshot.queues.find(each => each.name === name);
     if (!queue) return;
-    const isPart = queue.dead > PAGE * PAGES_MAX;
-    setText(count, `${number(queue.dead)} dead letters of ${name}${isPart ? `; the first ${number(PAGE * PAGES_MAX)} are listed, and redrives and deletions by filter act on all` : ""}`);
-    if (queue.dead !== seen) { seen = queue.dead; load(); }
+    inAll = queue.dead;
+    tell();
+    const now = place.queue === name ? queue.waiting : queue.dead;
+    if (now !== seen) { seen = now; load(); }
     redrive.look();
   }
 
   app.live.watch(app.watched);
-  redrive.list();
   return { title: `Dead letters of ${name}`, update, nodes: [count,
     el("section", { class: "panel" }, el("h2", {}, "Grouped by error"),
       el("div", { class: "choices" }, field("Fairness key", key), field("Text in the error", error)), table.node),
     redrive.node, el("section", { class: "panel" }, el("h2", {}, "Messages"),
-      el("div", { class: "choices" }, retry, remove, chosenWords, pager.node), letters.node)] };
+      el("div", { class: "choices" }, retry, remove, chosenWords, pager.node), rows.node)] };
 }

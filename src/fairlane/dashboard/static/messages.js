@@ -44,11 +44,11 @@ export class Selection {
   }
 }
 
-// Columns that all lists of messages share.
-export function idColumn(queue) {
+// Columns that all lists of messages share. The queue is given by a function, for lists that learn it later.
+export function idColumn(queueNow) {
   return { title: "id", class: "name id", fill: (cell, each) => {
     const link = once(cell, () => el("a", {}));
-    link.href = `#/message/${encodeURIComponent(queue)}/${each.id}`;
+    link.href = `#/message/${encodeURIComponent(queueNow())}/${each.id}`;
     setText(link, each.id);
   } };
 }
@@ -79,7 +79,7 @@ export function messagesPage(app, queue) {
   const cancel = el("button", { id: "cancel", class: "danger", disabled: true, onclick: async () => { if (await cancelMessages(app, queue, [...selection.ids])) await load(); } }, "Cancel selected");
   const selection = new Selection(ids => { cancel.disabled = !ids.length; setText(cancel, ids.length ? `Cancel ${number(ids.length)} selected` : "Cancel selected"); });
   const table = new Table(`Messages of ${queue}`, [
-    selection.column, idColumn(queue), keyColumn,
+    selection.column, idColumn(() => queue), keyColumn,
     { title: "status", text: each => each.status },
     { title: "attempts", class: "number minor", text: each => number(each.attempts) },
     { title: "enqueued", fill: (cell, each) => ago(cell, each.enqueued_ms, app.now) },

@@ -4,8 +4,8 @@ import { call } from "./api.js";
 import { Table, ago, el, field, keyText, number, once, setText } from "./dom.js";
 
 export class Redrive {
-  constructor(app, dlq, ondelete) {
-    Object.assign(this, { app, dlq, redrives: [], wanted: {} });
+  constructor(app, ondelete) {
+    Object.assign(this, { app, dlq: null, redrives: [], wanted: {} });
     this.progress = el("span", { class: "faint", role: "status" });
     this.which = el("p", { id: "which" }, "All dead letters of the queue.");
     this.rate = el("input", { type: "number", min: "0", step: "any", placeholder: "no limit", id: "rate" });
