@@ -49,7 +49,7 @@ class MakeClaim(Request[Claim], frozen=True, kw_only=True):
     size_bytes: int | None = None
 
 
-@Verb(name="read_claim", path="queue/consumer/read", right="consume", repeat="always", service="Batches")
+@Verb(name="read_claim", path="queue/consumer/read", right="consume", repeat="always", is_look=True, service="Batches")
 class ReadClaim(Request[Claimed], frozen=True, kw_only=True):
     """Return messages of an open claim.
 

@@ -10,13 +10,34 @@ However full the shared room is, a reader that has little unread still gets mess
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from fairlane.broker.waiting.consumers import WaitingConsumers
+    from fairlane.model.message import Delivery, FailedAttempt
 
 ALWAYS_BYTES: Final = 256 * 1024
 """What a reader may have unread, however much others have."""
+
+
+def delivery_bytes(delivery: Delivery) -> int:
+    """Return what a delivery takes of a room: its payload, headers, state and errors."""
+    size = len(delivery.payload)
+    headers = delivery.headers
+    if headers:
+        size += sum(map(len, headers)) + sum(map(len, headers.values()))
+    if delivery.state is not None:
+        size += len(delivery.state)
+    if delivery.errors:
+        size += errors_bytes(delivery.errors)
+    return size
+
+
+def errors_bytes(errors: Sequence[FailedAttempt]) -> int:
+    """Return what the errors of earlier attempts take."""
+    details = [attempt.detail for attempt in errors if attempt.detail is not None]
+    return sum([len(attempt.error) for attempt in errors]) + sum([len(detail.traceback) for detail in details])
 
 
 class Room:
