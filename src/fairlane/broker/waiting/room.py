@@ -10,12 +10,13 @@ However full the shared room is, a reader that has little unread still gets mess
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
+
+from fairlane.model.message import errors_bytes
 
 if TYPE_CHECKING:
     from fairlane.broker.waiting.consumers import WaitingConsumers
-    from fairlane.model.message import Delivery, FailedAttempt
+    from fairlane.model.message import Delivery
 
 ALWAYS_BYTES: Final = 256 * 1024
 """What a reader may have unread, however much others have."""
@@ -32,12 +33,6 @@ def delivery_bytes(delivery: Delivery) -> int:
     if delivery.errors:
         size += errors_bytes(delivery.errors)
     return size
-
-
-def errors_bytes(errors: Sequence[FailedAttempt]) -> int:
-    """Return what the errors of earlier attempts take."""
-    details = [attempt.detail for attempt in errors if attempt.detail is not None]
-    return sum([len(attempt.error) for attempt in errors]) + sum([len(detail.traceback) for detail in details])
 
 
 class Room:
