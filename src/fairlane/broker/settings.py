@@ -38,8 +38,8 @@ class Settings:
         disk_reserve_bytes: how many bytes of the disk new messages may not use; an eighth of the disk if that is less.
         waiters_max: how many consumers may wait at the same time.
         cache_bytes_max: how many bytes of bodies are kept in memory.
-        answer_bytes_max: how many bytes of payload one lease or peek returns, about: the last message may exceed it.
-            One cycle hands out no more, so that large messages do not block the event loop.
+        answer_bytes_max: how many bytes of messages one lease or peek returns, with headers and state, about: the last
+            message may exceed it. One cycle hands out no more, so that large messages do not block the event loop.
         journal_retention_ms: how long the journal is kept for readers, unless a queue's policy asks for longer.
         journal_bytes_max: how many bytes of journal are kept for readers at most.
         reader_hold_ms: how long a registered reader that does not move keeps the journal from being trimmed.

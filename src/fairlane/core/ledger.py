@@ -23,6 +23,7 @@ from fairlane.core.producer_numbers import ProducerNumbers
 from fairlane.core.rows.chunks import ChunkHome
 from fairlane.core.rows.messages import KEYS_PER_ROWS_FROM, ROWS_FROM, Messages
 from fairlane.core.sources import Declared
+from fairlane.core.states.aftermath import Aftermath
 from fairlane.core.states.claims import RegisteredConsumer
 from fairlane.core.states.fan_outs import FanOuts
 from fairlane.core.states.redrives import RedriveState
@@ -32,7 +33,7 @@ from fairlane.core.states.uploads import Discards, Pieces, Upload
 from fairlane.journal.records import ReaderImage, SegmentImage, TemporaryImage
 from fairlane.model.broker_limits import Limits
 from fairlane.model.ids import MessageIds
-from fairlane.model.message import NEVER_MS, FailedAttempt, Key
+from fairlane.model.message import NEVER_MS, Key
 from fairlane.model.names import is_dlq
 from fairlane.model.partitions import NUMBER_BITS
 from fairlane.model.policy import QueuePolicy
@@ -46,33 +47,6 @@ TermsRow = tuple[Key, int, int, Priority, tuple[str, ...], int | None, int | Non
 """Key, weight, cost, priority, throttles, due and deadline of one message."""
 
 Group = tuple[Key, str | None]  # what is kept in order together: a fairness key, and an order key
-
-
-@dataclass(slots=True, eq=False)
-class Aftermath:
-    """What few messages have: lost or failed attempts, a past in another queue, workflow state, limits of their own.
-
-    Attributes:
-        dead_at: the sequence at which it became a dead letter; 0 for others.
-        late_token: the fencing token of its last lease, if that was lost and it has not been leased since.
-        pieces: where its payload is, if that was uploaded.
-    """
-
-    errors: tuple[FailedAttempt, ...] = ()
-    origin: str | None = None
-    dead_reason: str | None = None
-    dead_ms: int = 0
-    dead_at: int = 0
-    state: int | None = None
-    cap: int | None = None
-    expiries: int = 0
-    late_token: int = 0
-    max_attempts: int | None = None
-    visibility_ms: int | None = None
-    result_ttl_ms: int | None = None
-    pieces: Pieces | None = None
-    order_key: str | None = None
-    unique_key: str | None = None
 
 
 class ScheduledItem(Item):
@@ -100,6 +74,11 @@ class ScheduledItem(Item):
     def ready_ms(self) -> int:
         """The instant from which on the message can be delivered, as far as its own terms go."""
         return self.since_ms if self.due_ms is None else max(self.since_ms, self.due_ms)
+
+    @property
+    def delivered_bytes(self) -> int:
+        """How many bytes a delivery of it has, about."""
+        return self.size
 
     @property
     def group(self) -> Group:
@@ -165,6 +144,12 @@ class Message(ScheduledItem):
             return None
         at = self.number - self.chunk.number
         return known[at] if at < len(known) else None
+
+    @property
+    def delivered_bytes(self) -> int:
+        """How many bytes a delivery of it has, about: payload, headers, state and errors."""
+        size, after = self.size + self.chunk.head_bytes, self.after
+        return size if after is None else size + after.delivered_bytes
 
     @property
     def is_claimed(self) -> bool:

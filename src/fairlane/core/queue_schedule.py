@@ -18,8 +18,9 @@ from typing import Generic, TypeVar
 from fairlane.core.config_patterns import KEY_SETTINGS, ConfigPatterns
 from fairlane.core.dead_letters import has_died
 from fairlane.core.key_policies import KeyPolicies
-from fairlane.core.ledger import Group, Ledger, Queue, ScheduledItem
+from fairlane.core.ledger import Ledger, Queue, ScheduledItem
 from fairlane.core.moves import Moves
+from fairlane.core.queue_kernels import kernel_of, made_with
 from fairlane.core.rows.offering import offer_all, withdraw
 from fairlane.core.throttling import ThrottleConfig, throttle_names, throttle_weights
 from fairlane.journal.records import AnyRecord, ConfigSet, Picking, QueuePaused, QueueRemoved, QueueSet
@@ -29,7 +30,6 @@ from fairlane.model.partitions import partition_name, served_name
 from fairlane.scheduler.buckets import Throttles, rate_family
 from fairlane.scheduler.kernel import Kernel
 from fairlane.scheduler.lanes import NOT_HELD, Holdup
-from fairlane.scheduler.policy import StrictOrder
 from fairlane.verbs.keys import EVERY
 
 I = TypeVar("I", bound=ScheduledItem)  # noqa: E741 - the name that the kernel uses
@@ -47,7 +47,8 @@ class QueueSchedule(Generic[I]):
         asked: how many messages the last pick was asked for.
         held: what held up the messages that it found.
         is_strict: whether the messages of a group are kept in order.
-        largest: no waiting message has a larger payload.
+        is_mixed: whether messages may have more than their payloads.
+        largest: no delivery of a waiting message has more bytes.
         moves: what has moved parked lanes since the last pick that found something, here or in queues that share
             throttles with this one; see ``Picking``.
         next_at: the instant that the broker has noted as the next at which something happens here.
@@ -60,6 +61,7 @@ class QueueSchedule(Generic[I]):
             "_picked_ms",
             "asked",
             "held",
+            "is_mixed",
             "is_strict",
             "kernel",
             "largest",
@@ -72,34 +74,48 @@ class QueueSchedule(Generic[I]):
     def __init__(self, queue: Queue, throttles: Throttles, config: Mapping[str, str], patterns: ConfigPatterns) -> None:
         self.queue = queue
         self.policies = KeyPolicies(queue, config, patterns)
-        self.kernel: Kernel[I] = _kernel(queue, throttles, self.policies)
+        self.kernel: Kernel[I] = kernel_of(queue, throttles, self.policies)
         self.next_at: int | None = None
         self.asked = 0
         self.held: Mapping[I, Holdup] = {}
         self.largest = 0
+        self.is_mixed = False
         self.moves = Moves(self)
         self.is_strict = queue.is_strict
         self._picked_ms = 0
         self._is_single = False
-        self._made_with = _made_with(queue)
+        self._made_with = made_with(queue)
 
     # -------------------------------------------------------------------------------------------------- messages
 
-    def offer(self, items: list[I], now_ms: int) -> None:
-        """Add messages that wait."""
-        largest = max([item.size for item in items], default=0)
-        self.largest = max(self.largest, largest) if len(self.kernel) else largest
+    def offer(self, items: list[I], now_ms: int, *, largest: int | None = None, is_mixed: bool = True) -> None:
+        """Add messages that wait. The caller may know that none has more than ``largest`` bytes; see ``is_mixed``."""
+        if largest is None:
+            largest = max([item.delivered_bytes for item in items], default=0)
+        if len(self.kernel):
+            self.largest, self.is_mixed = max(self.largest, largest), self.is_mixed or is_mixed
+        else:
+            self.largest, self.is_mixed = largest, is_mixed
         self.kernel.offer_many(items, now_ms)
 
-    def offer_rows(self, keys: Sequence[Key], numbers: Sequence[int], largest: int, now_ms: int) -> None:
-        """Add plain messages that wait as rows, of which none has a payload above ``largest``."""
-        self.largest = max(self.largest, largest) if len(self.kernel) else largest
+    def offer_rows(
+        self, keys: Sequence[Key], numbers: Sequence[int], largest: int, now_ms: int, *, is_mixed: bool
+    ) -> None:
+        """Add plain messages that wait as rows, of which none has more than ``largest`` bytes."""
+        if len(self.kernel):
+            self.largest, self.is_mixed = max(self.largest, largest), self.is_mixed or is_mixed
+        else:
+            self.largest, self.is_mixed = largest, is_mixed
         self.kernel.offer_rows(keys, numbers, now_ms, self.queue.messages.made)
+
+    def learn(self, items: list[I], now_ms: int) -> None:
+        """Learn the weights and caps that messages bring for their keys."""
+        for key in self.policies.learn(items):
+            self.kernel.refresh_policy(key, now_ms)
 
     def offer_new(self, items: list[I], now_ms: int) -> None:
         """Add messages that may bring weights and caps for their keys."""
-        for key in self.policies.learn(items):
-            self.kernel.refresh_policy(key, now_ms)
+        self.learn(items, now_ms)
         self.offer(items, now_ms)
 
     def cancel(self, items: Iterable[I], now_ms: int) -> None:
@@ -135,7 +151,7 @@ class QueueSchedule(Generic[I]):
         Args:
             count: the most messages to take.
             now_ms: the instant.
-            size_bytes: stop once the payloads have reached this size, which the last of them may exceed.
+            size_bytes: stop once the messages have reached this size, which the last of them may exceed.
             is_single: whether to take at most one message of each group, where they are kept in order.
             is_part: whether more is picked for the same consumer; then ``Kernel.end_take`` ends the pick.
         """
@@ -162,7 +178,7 @@ class QueueSchedule(Generic[I]):
             if not one:
                 break
             picked += one
-            size += one[0].size
+            size += one[0].delivered_bytes
             held |= self.kernel.holdups()
         self.kernel.end_take()
         self.held = held
@@ -197,42 +213,13 @@ class QueueSchedule(Generic[I]):
 
     def is_made_for(self, queue: Queue) -> bool:
         """Return whether the kernel is one that the queue's present policy asks for."""
-        return self.queue is queue and self._made_with == _made_with(queue)
+        return self.queue is queue and self._made_with == made_with(queue)
 
     def retire(self, now_ms: int) -> None:
         """Empty the kernel for good: messages that wait leave it, and it leaves the throttles that queues share."""
         self.kernel.retire(now_ms)
         self.moves.leave(self)
         self.next_at = None
-
-
-def _kernel(queue: Queue, throttles: Throttles, policies: KeyPolicies) -> Kernel[I]:
-    # Dead letters have paid for their tokens once. An operator who looks through them should not wait for others.
-    table = Throttles() if is_dlq(queue.name) else throttles
-    policy = queue.policy
-    kernel: Kernel[I] = Kernel(
-        quantum=policy.quantum,
-        strict_priority=policy.strict_priority,
-        counts_use=True,
-        throttles=table,
-        name=queue.name,
-        order=_order(queue) if queue.is_strict else None,
-    )
-    kernel.set_policy_provider(policies.of)
-    kernel.set_in_use_max(policy.in_flight_max)
-    for key in queue.paused_keys:
-        kernel.pause(key)
-    return kernel
-
-
-def _made_with(queue: Queue) -> tuple[object, ...]:
-    """Return what a kernel is made with and can't change."""
-    policy = queue.policy
-    return policy.quantum, policy.strict_priority, queue.is_strict, policy.order_batch_max
-
-
-def _order(queue: Queue) -> StrictOrder[I]:
-    return StrictOrder(group_of=_group, place_of=_joined, ready_of=_ready_ms, batch_max=queue.policy.order_batch_max)
 
 
 class QueueSchedules(Generic[I]):
@@ -389,11 +376,3 @@ class QueueSchedules(Generic[I]):
 
 def _joined(item: ScheduledItem) -> int:
     return item.joined
-
-
-def _group(item: ScheduledItem) -> Group:
-    return item.group
-
-
-def _ready_ms(item: ScheduledItem) -> int:
-    return item.ready_ms

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
-from fairlane.core.ledger import Ledger, Message, Queue
+from fairlane.core.ledger import Ledger, Message
 from fairlane.core.presence import Presence
 from fairlane.core.queue_schedule import QueueSchedule, QueueSchedules
+from fairlane.core.rows.messages import LeaseBatch
 from fairlane.core.rows.offering import contents, explain
 from fairlane.core.states.schedules import ScheduleState
 from fairlane.journal.records import (
@@ -60,36 +61,6 @@ MessageSchedule: TypeAlias = QueueSchedule[Message]
 RecurringRecord: TypeAlias = ScheduleSet | SchedulePaused | ScheduleFired | ScheduleMissed
 _OF_CONSUMERS: Final = (ConsumerSet, ConsumerRemoved, ClaimsEnded)
 _OF_PRESENCE: Final = (*_OF_CONSUMERS, Staged, SinkSet, SinkRemoved, UploadBegun, PieceStored, UploadDropped)
-
-
-class LeaseBatch:
-    """Messages of a queue that were leased or extended together, until one instant.
-
-    It keeps only their numbers: most are acknowledged long before, and should not take memory until the timer ends.
-    """
-
-    __slots__ = ("_known", "_numbers")
-
-    def __init__(self, queue: Queue, numbers: list[int]) -> None:
-        self._known = queue.messages.objects  # what is leased is one
-        self._numbers = numbers
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def is_live(self, at_ms: int) -> bool:
-        """Return whether one of them is still leased until then."""
-        get = self._known.get
-        for number in self._numbers:
-            message = get(number)
-            if message is not None and message.token and message.expires_ms == at_ms:
-                return True
-        return False
-
-    def ended(self, now_ms: int) -> list[Message]:
-        """Return those whose leases have ended."""
-        found = map(self._known.get, self._numbers)
-        return [message for message in found if message is not None and message.token and message.expires_ms <= now_ms]
 
 
 class Schedule:
@@ -170,11 +141,17 @@ class Schedule:
     def _enqueued(self, record: Enqueued | Published, messages: list[Message], now_ms: int) -> None:
         schedule = self._known[record.queue]
         self._touched[schedule] = None
-        if not messages and type(record) is Enqueued:
-            numbers = range(record.sequence, record.sequence + record.count)
-            schedule.offer_rows(record.terms.keys, numbers, max(record.sizes), now_ms)
-        elif record.terms.weights is not None or record.terms.caps is not None:
-            schedule.offer_new(messages, now_ms)
+        if record.terms.weights is not None or record.terms.caps is not None:
+            schedule.learn(messages, now_ms)
+        if type(record) is Enqueued:
+            largest, heads = max(record.sizes), record.heads
+            if heads is not None:
+                largest += max(heads)
+            if messages:
+                schedule.offer(messages, now_ms, largest=largest, is_mixed=heads is not None)
+            else:
+                numbers = range(record.sequence, record.sequence + len(record.sizes))
+                schedule.offer_rows(record.terms.keys, numbers, largest, now_ms, is_mixed=heads is not None)
         else:
             schedule.offer(messages, now_ms)
         schedule.queue.messages.key_count = len(schedule.kernel.remembered_keys)
@@ -245,7 +222,7 @@ class Schedule:
     ) -> list[Message]:
         """Take up to ``count`` messages whose turn it is; fewer only if no other may go now.
 
-        Or if those before have ``size_bytes`` of payload, which the last may exceed; ``is_single``: see the kernel.
+        Or if those before have ``size_bytes``, which the last may exceed; ``is_single``: see the kernel.
         """
         schedule = self._known[queue]
         picked, is_in_vain = schedule.pick(count, now_ms, size_bytes=size_bytes, is_single=is_single)
@@ -285,9 +262,9 @@ class Schedule:
             ordered[place] = queues[at]
         return ordered
 
-    def is_large(self, queue: str, size_bytes: int) -> bool:
-        """Return whether messages of a queue may have payloads above a size."""
-        return self._known[queue].largest > size_bytes
+    def known(self, queue: str) -> MessageSchedule:
+        """Return the schedule of a queue, for reading."""
+        return self._known[queue]
 
     def victim(self, queue: str, message: Message, policy: Backpressure, *, key: Key | None) -> Message | None:
         """Return the waiting message that would be dropped in favour of a new one."""

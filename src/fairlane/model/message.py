@@ -132,6 +132,12 @@ class FailedAttempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where and how it failed, if the consumer said so."""
 
 
+def errors_bytes(errors: Sequence[FailedAttempt]) -> int:
+    """Return how many bytes of text errors have, about."""
+    details = [attempt.detail for attempt in errors if attempt.detail is not None]
+    return sum([len(attempt.error) for attempt in errors]) + sum([len(detail.traceback) for detail in details])
+
+
 class DeadLetterOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of a dead letter: its queue, and why and when it died."""
 

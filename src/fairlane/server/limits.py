@@ -26,8 +26,8 @@ class CallLimits:
         body_bytes_max: bytes in one HTTP request, or in one message of the stream. A raw payload may be longer: it is
             stored in pieces, up to ``upload_bytes_max``.
         json_body_bytes_max: bytes in one HTTP request in JSON, which takes longer to decode than msgpack.
-        unread_bytes_max: bytes of payload that one connection may have been sent and not read; no more messages are
-            leased for it then, and large answers are refused.
+        unread_bytes_max: bytes that one connection may have been sent and not read, of messages with their headers and
+            state, and of answers; no more messages are leased for it then, and large answers are refused.
         unread_total_bytes_max: the same for all connections together; those of one API key may have half of it.
         calls_max: calls in flight on one connection of the stream; more are not read until one is answered.
         connections_max: open connections over HTTP and the stream, and as many again over gRPC.

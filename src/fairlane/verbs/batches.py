@@ -38,7 +38,7 @@ class MakeClaim(Request[Claim], frozen=True, kw_only=True):
     Attributes:
         done: all claims up to this number are complete; 0 before the first.
         count: the most messages of a new claim.
-        size_bytes: a new claim ends with the message that reaches this many bytes of payload.
+        size_bytes: a new claim ends with the message that reaches this many bytes, with headers and state.
     """
 
     queue: str
@@ -49,7 +49,7 @@ class MakeClaim(Request[Claim], frozen=True, kw_only=True):
     size_bytes: int | None = None
 
 
-@Verb(name="read_claim", path="queue/consumer/read", right="consume", repeat="always", service="Batches")
+@Verb(name="read_claim", path="queue/consumer/read", right="consume", repeat="always", is_look=True, service="Batches")
 class ReadClaim(Request[Claimed], frozen=True, kw_only=True):
     """Return messages of an open claim.
 

@@ -198,6 +198,7 @@ class WorkflowState(Shape, frozen=True, kw_only=True):
     right="consume",
     repeat="always",
     spread="by_id",
+    is_look=True,
     service="Broker",
     command="state get",
 )

@@ -44,6 +44,7 @@ class GetStatus(Request[StatusView], frozen=True, kw_only=True):
     about="message",
     repeat="always",
     spread="own",
+    is_look=True,
     service="Broker",
     command="message result",
 )

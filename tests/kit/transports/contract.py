@@ -26,6 +26,7 @@ from fairlane.errors import (
     StateMismatch,
     WaitTimedOut,
 )
+from fairlane.model.limits import PAYLOAD_BYTES_MAX, PIECE_BYTES
 from fairlane.verbs.messages import Enqueue
 
 _AT_ONCE = {"backoff_ms": 0, "backoff_jitter": 0.0}
@@ -78,6 +79,22 @@ class TransportContract:
             await message.ack(cost=5)
             check_same(await client.lease("jobs"), [], "what is left")
             await check_refused(MessageNotFound, message.ack())
+
+        self.run(scenario)
+
+    def test_a_payload_of_any_size_is_streamed(self) -> None:
+        """A payload that is uploaded in pieces arrives whole, and one too large for a delivery is read in ranges."""
+
+        async def scenario(client: AsyncClient) -> None:
+            sizes = (PIECE_BYTES + 1, PAYLOAD_BYTES_MAX + 1)
+            for size in sizes:
+                part, rest = b"0123456789abcdef" * 4_096, size % 65_536
+                await client.enqueue_stream("jobs", [part] * (size // 65_536) + [part[:rest]], headers={"n": str(size)})
+                (message,) = await client.lease("jobs")
+                received = b"".join([piece async for piece in message.reader()])
+                check_same((len(received), received[-rest:]), (size, part[:rest]), "payload as read")
+                check_same((message.headers, message.is_streamed), ({"n": str(size)}, size == sizes[1]), "message")
+                await message.ack()
 
         self.run(scenario)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.core.apply import apply
-from fairlane.core.ledger import Aftermath, Ledger, Message, Queue
+from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.producer_numbers import ProducerNumbers
+from fairlane.core.states.aftermath import Aftermath
 from fairlane.core.states.claims import RegisteredConsumer
 from fairlane.core.states.sinks import SinkState
 from fairlane.journal import codec
@@ -27,7 +28,8 @@ def message_picture(message: Message) -> dict[str, Any]:
         "attempts": (message.attempts, message.failures, message.expiries),
         "errors": tuple(after.errors),
         "dead": (after.origin, after.dead_reason, after.dead_ms),
-        "state": after.state,
+        "state": (after.state, after.state_bytes),
+        "delivered": message.delivered_bytes,
         "cap": after.cap,
         "unique": after.unique_key,
     }

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.broker.requests import Attach, AttachedConsumer
 from fairlane.broker.settings import Settings
 from fairlane.journal.events import rows
-from fairlane.model.message import Delivery
+from fairlane.model.message import Delivery, NewMessage
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.messages import Peek
-from tests.unit.broker.stepping import broker_with, message
+from tests.unit.broker.stepping import broker_with, lease_one, message
 
 MOST = 1_000
 
@@ -130,3 +134,87 @@ def test_a_cycle_answers_one_question_with_bodies() -> None:
     assert [peek.done() for peek in large] == [True, True, False]
     broker.step()
     assert [len(peek.get().messages) for peek in large] == [1, 1, 1]
+
+
+# ------------------------------------------------------------------------------------------- more than the payloads
+
+
+def headed(size: int, count: int, **terms: Any) -> list[NewMessage]:
+    """Return messages with a header of a size, and no payload."""
+    return [message(headers={"a": "x" * size}, **terms) for _ in range(count)]
+
+
+@pytest.mark.parametrize("rows_from", [0, None], ids=["rows", "objects"])
+def test_headers_count(rows_from: int | None) -> None:
+    """Messages with large headers are as many as messages with payloads of that size, after a reopening, too."""
+    broker = broker_with(settings=Settings(answer_bytes_max=MOST), rows_from=rows_from)
+    broker.enqueue_many("q", headed(300, 14))
+    assert len(broker.lease("q", 14)) == 4
+    assert len(broker.peek("q", 14, with_body=True)) == 4
+    broker.reopen()
+    assert len(broker.lease("q", 14)) == 4
+    for delivery in broker.lease("q", 14):
+        broker.nack(delivery, intent="dead")
+    assert len(broker.lease("q", 14)) == 2
+    assert len(broker.lease("q.dlq", 14)) == 4
+
+
+@pytest.mark.parametrize("rows_from", [0, None], ids=["rows", "objects"])
+def test_headers_count_once_their_journal_is_gone(rows_from: int | None) -> None:
+    """What is carried over the base is known with the size of its headers."""
+    broker = broker_with(settings=Settings(answer_bytes_max=MOST), rows_from=rows_from, carry_floor=20)
+    broker.create_queue("other")
+    broker.enqueue_many("q", headed(300, 8))
+    before = broker.engine.ledger.next_sequence
+    for _ in range(100):
+        broker.enqueue("other", b"")
+        broker.ack(lease_one(broker, "other"))
+    assert broker.engine.ledger.base > before
+    broker.reopen()
+    assert [len(broker.lease("q", 8)) for _ in range(2)] == [4, 4]
+
+
+def test_headers_of_staged_messages_count() -> None:
+    """Messages that a sink publishes are bounded like those that are enqueued."""
+    broker = broker_with(settings=Settings(answer_bytes_max=MOST))
+    broker.stage("q", "sink", batch=1, part="p", at=0, messages=headed(300, 8))
+    broker.publish("q", "sink", batch=1, parts=["p"])
+    assert len(broker.lease("q", 8)) == 4
+
+
+def test_a_row_counts_with_the_largest_headers_of_its_chunk() -> None:
+    """Small messages that lie beside one with large headers may come in more answers than they need, but not fewer."""
+    broker = broker_with(settings=Settings(answer_bytes_max=MOST))
+    broker.enqueue_many("q", [message(b"1"), *headed(600, 1), message(b"2"), message(b"3")])
+    assert [len(broker.lease("q", 4)) for _ in range(2)] == [2, 2]
+    broker.enqueue_many("q", [message(b"1")] * 4)
+    assert len(broker.lease("q", 4)) == 4
+
+
+@pytest.mark.parametrize("reopens", [False, True])
+def test_state_and_errors_count(*, reopens: bool) -> None:
+    """Workflow state and the errors of failed attempts are part of what comes with a message."""
+    broker = broker_with({"backoff_ms": 0, "backoff_jitter": 0.0}, settings=Settings(answer_bytes_max=MOST))
+    broker.enqueue_many("q", [message()] * 8)
+    for delivery in broker.lease("q", 8):
+        broker.set_state(delivery, bytes(300), etag=None)
+        broker.nack(delivery, error="e" * 100)
+    if reopens:
+        broker.reopen()
+    found = broker.lease("q", 8, with_state=True)
+    assert [(len(each.state or b""), len(each.errors[0].error)) for each in found] == [(300, 100)] * 3
+    for delivery in found:
+        broker.set_state(delivery, None, etag=delivery.state_etag)
+        broker.nack(delivery, intent="defer", delay_ms=0)
+    assert [len(broker.lease("q", 8)) for _ in range(3)] == [3, 4, 1]
+
+
+def test_a_consumer_that_stays_gets_messages_with_large_headers_in_several_deliveries() -> None:
+    """Each of them is bounded by headers as it is by payloads."""
+    broker = broker_with(settings=Settings(answer_bytes_max=MOST))
+    broker.enqueue_many("q", headed(300, 6))
+    got: list[int] = []
+    consumer = AttachedConsumer(queue="q", credit=10, deliver=lambda deliveries: got.append(len(deliveries)))
+    broker.submit(lambda reply: Attach(consumer, reply))
+    broker.step()
+    assert got == [4, 2]

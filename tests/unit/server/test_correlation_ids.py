@@ -126,14 +126,15 @@ def test_grpc_answers_about_a_message_echo_its_correlation_id() -> None:
     run(main())
 
 
-def test_grpc_replaces_a_malformed_correlation_id() -> None:
+@pytest.mark.parametrize("given", ["", "x" * 129])
+def test_grpc_replaces_a_malformed_correlation_id(given: str) -> None:
     """The call is carried out, and its metadata says what happened."""
 
     async def main() -> None:
         async with called() as caller:
             request = broker.EnqueueRequest(queue="orders")
             request.messages.add()
-            call = caller.broker.Enqueue(request, metadata=((HEADER, "x" * 129),))
+            call = caller.broker.Enqueue(request, metadata=((HEADER, given),))
             (result,) = (await call).results
             metadata = dict(await call.trailing_metadata())
             assert metadata[HEADER] == result.correlation_id != result.id

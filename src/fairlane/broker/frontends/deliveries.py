@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NotRequired, Self, TypedDict, Unpack, cast
 
 from fairlane.broker.handlers.checks import check_handlers, check_taking
 from fairlane.broker.requests import AttachedConsumer
-from fairlane.broker.waiting.room import Room
+from fairlane.broker.waiting.room import Room, delivery_bytes
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.ids import number_in
 from fairlane.model.message import Delivery
@@ -114,7 +114,7 @@ class AsyncDeliveries(DeliveryStream):
     def _deliver(self, deliveries: list[Delivery]) -> None:
         self._ready.extend(deliveries)
         if self._consumer.room is not None:
-            self._consumer.room.add(sum([len(delivery.payload) for delivery in deliveries]))
+            self._consumer.room.add(sum(map(delivery_bytes, deliveries)))
         self._arrived.set()
 
     async def __aenter__(self) -> Self:
@@ -158,7 +158,7 @@ class AsyncDeliveries(DeliveryStream):
             if not self._is_late(delivery):
                 return self._give(delivery)
             if self._consumer.room is not None:
-                self._consumer.room.remove(len(delivery.payload))
+                self._consumer.room.remove(delivery_bytes(delivery))
             self._broker.give_back(delivery.queue, [delivery])
 
 

@@ -14,8 +14,9 @@ from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.broker.waiting.redrives import Redrives
 from fairlane.core.dead_letters import admits, numbers_meant
 from fairlane.core.decide.retries import shared_dlq
-from fairlane.core.ledger import Aftermath, Ledger, Message, Queue
+from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.schedule import Schedule
+from fairlane.core.states.aftermath import Aftermath
 from fairlane.errors import InvalidArgument, MessageNotFound, QueueNotFound
 from fairlane.model.claims import ConsumerView
 from fairlane.model.ids import number_text
@@ -250,7 +251,7 @@ def peek(
 ) -> list[MessageView]:
     """Return messages of a queue without leasing them, in the order they came to it.
 
-    With bodies, none follow once they exceed the limit on bytes of payload.
+    With bodies, none follow once they exceed the limit on bytes.
     """
     queue = known(ledger, name)
     messages = _from(queue, None if after is None else _cursor(queue, after))
@@ -266,7 +267,7 @@ def _within(messages: Iterable[Message], bytes_max: int) -> Iterator[Message]:
     size = 0
     for message in messages:
         yield message
-        size += message.size
+        size += message.delivered_bytes
         if size >= bytes_max:
             return
 

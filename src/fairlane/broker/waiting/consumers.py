@@ -14,8 +14,7 @@ has a *prompt* message, one with a deadline or a throttle or of a key with a cap
 handlers for: plain messages stay behind the prompt one, or they would keep the handlers busy and starve it. So a
 message that a throttle has let through starts then, and not when a buffer comes to it.
 
-Credit is freed when a record says that a message has left the consumer's hands. Should the cycle of that record fail,
-``restore`` takes the credit back.
+Credit is freed by the record that takes a message from its consumer; if the cycle fails, ``restore`` takes it back.
 """
 
 from __future__ import annotations
@@ -293,13 +292,16 @@ class WaitingConsumers:
         picked = schedule.pick(queue, count, now_ms, size_bytes=size_bytes, is_single=is_single)
         if not picked:
             return None
+        known, size = schedule.known(queue), 0
+        if taker.room is not None or known.largest > self._large_bytes:
+            size = sum([message.delivered_bytes if known.is_mixed else message.size for message in picked])
         if taker.room is not None:
             self._rooms.append(taker.room)
-            taker.room.pick(sum([message.size for message in picked]))
+            taker.room.pick(size)
         self.wait_times.note(queue, picked, now_ms)
         cycle.handed_out += len(picked)
-        if schedule.is_large(queue, self._large_bytes):
-            cycle.handed_out_bytes += sum([message.size for message in picked])
+        if known.largest > self._large_bytes:
+            cycle.handed_out_bytes += size
             if cycle.handed_out_bytes >= self._answer_bytes_max:
                 cycle.handed_out = max(cycle.handed_out, self._cycle_events_max)
         token = executor.ledger.next_sequence

@@ -12,11 +12,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fairlane.model.message import errors_bytes
+
 if TYPE_CHECKING:
     from fairlane.broker.waiting.consumers import WaitingConsumers
+    from fairlane.model.message import Delivery
 
 ALWAYS_BYTES: Final = 256 * 1024
 """What a reader may have unread, however much others have."""
+
+
+def delivery_bytes(delivery: Delivery) -> int:
+    """Return what a delivery takes of a room: its payload, headers, state and errors."""
+    size = len(delivery.payload)
+    headers = delivery.headers
+    if headers:
+        size += sum(map(len, headers)) + sum(map(len, headers.values()))
+    if delivery.state is not None:
+        size += len(delivery.state)
+    if delivery.errors:
+        size += errors_bytes(delivery.errors)
+    return size
 
 
 class Room:

@@ -87,6 +87,7 @@ def _carry_messages(ledger: Ledger, record: records.Carried) -> None:
             chunk.home, chunk.live = record.sequence, 0
             chunks[image.chunk] = chunk
         chunk.live += 1
+        chunk.head_bytes = image.head_bytes
         chunk.note(image.queue)
     for number, chunk in chunks.items():
         ledger.chunks[number] = chunk
@@ -159,7 +160,7 @@ def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
         after.errors = tuple(FailedAttempt(*one, detail) for one, detail in zip(image.errors, details, strict=True))
         after.origin, after.dead_reason, after.dead_ms = image.origin, image.dead_reason, image.dead_ms
         after.dead_at = image.dead_at
-        after.state, after.cap = image.state, image.cap
+        after.state, after.state_bytes, after.cap = image.state, image.state_bytes, image.cap
         after.expiries, after.late_token = image.expiries, image.late_token
         after.max_attempts, after.visibility_ms = image.max_attempts, image.visibility_ms
         after.result_ttl_ms = image.result_ttl_ms

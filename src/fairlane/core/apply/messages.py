@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 from msgspec.structs import replace
 
@@ -15,8 +16,9 @@ from fairlane.core.apply.uploads import adopt
 from fairlane.core.apply.workflow_state import drop_state
 from fairlane.core.dead_letters import has_died
 from fairlane.core.dedup_ids import DedupHome, remembered
-from fairlane.core.ledger import PRIORITIES, Aftermath, Ledger, Message, Queue, TermsRow
+from fairlane.core.ledger import PRIORITIES, Ledger, Message, Queue, TermsRow
 from fairlane.core.rows.chunks import ChunkHome
+from fairlane.core.states.aftermath import Aftermath
 from fairlane.journal import records
 from fairlane.model.limits import ERRORS_KEPT_MAX
 from fairlane.model.message import FailedAttempt
@@ -81,11 +83,11 @@ def _are_plain(queue: Queue, record: records.Enqueued) -> bool:
 def _take_in_rows(ledger: Ledger, queue: Queue, record: records.Enqueued, at_ms: int) -> None:
     """Make rows of the messages of a record, and the chunks that hold their bodies."""
     sizes, keys, known = record.sizes, record.terms.keys, record.correlation_ids
-    home = record.sequence
-    for start, end in zip(record.chunks, [*record.chunks[1:], len(sizes)], strict=True):
+    home, heads = record.sequence, record.heads or repeat(0)
+    for start, end, head in zip(record.chunks, [*record.chunks[1:], len(sizes)], heads, strict=False):
         number = home + start
         chunk = ledger.chunks[number] = ChunkHome(
-            queue.name, number, home, end - start, None if known is None else known[start:end]
+            queue.name, number, home, end - start, None if known is None else known[start:end], head
         )
         queue.messages.add_rows(number, sizes[start:end], keys[start:end], chunk, at_ms)
 
@@ -94,15 +96,15 @@ def take_in(
     ledger: Ledger, queue: Queue, record: records.Enqueued | records.Staged, at_ms: int, *, among: dict[int, Message]
 ) -> list[Message]:
     """Make the messages of a record, and the chunks that hold their bodies."""
-    home = record.sequence
     messages: list[Message] = []
     ends = [*record.chunks[1:], len(record.sizes)]
     rows = iter(rows_of(record.terms))
+    home, heads = record.sequence, record.heads or repeat(0)
     known = record.correlation_ids
     number = home
-    for start, end in zip(record.chunks, ends, strict=True):
+    for start, end, head in zip(record.chunks, ends, heads, strict=False):
         chunk = ledger.chunks[number] = ChunkHome(
-            queue.name, number, home, end - start, None if known is None else known[start:end]
+            queue.name, number, home, end - start, None if known is None else known[start:end], head
         )
         for size, row in zip(record.sizes[start:end], rows, strict=False):
             message = among[number] = Message(number, queue, chunk, size, at_ms, row)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fairlane.core.ledger import Aftermath, Ledger, Message
+from fairlane.core.ledger import Ledger, Message
+from fairlane.core.states.aftermath import Aftermath
 from fairlane.journal import records
 
 
@@ -13,7 +14,7 @@ def state_set(ledger: Ledger, record: records.StateSet, _at_ms: int) -> list[Mes
         return []
     after = message.aftermath()
     drop_state(ledger, after)
-    after.state = record.sequence
+    after.state, after.state_bytes = record.sequence, record.size
     return [message]
 
 
@@ -30,4 +31,4 @@ def drop_state(ledger: Ledger, after: Aftermath) -> None:
     """Drop the workflow state of a message, if it has one."""
     if after.state is not None:
         ledger.dropped.append(after.state)
-        after.state = None
+        after.state, after.state_bytes = None, 0

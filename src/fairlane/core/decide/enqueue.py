@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from fairlane.core.checks import are_bare, are_plainly_sound, message_fault
 from fairlane.core.commands import Given
@@ -74,8 +74,8 @@ def enqueue(
     taken = _with_ids(outcome, rows, messages, queue.ids, first)
     if not rows:
         return Decision([], taken)
-    sizes, starts, bodies = packed(messages, first, is_plain=is_plain)
-    record = Enqueued(first, queue.name, sizes, starts, terms)
+    sizes, starts, bodies, heads = packed(messages, first, is_plain=is_plain)
+    record = Enqueued(first, queue.name, sizes, starts, terms, heads=heads)
     if uploads is not None:
         _take_uploads(record, queue, messages)
     _add_ids(record, queue, messages, now_ms, is_plain=is_plain)
@@ -165,13 +165,24 @@ def _with_ids(
     return [repeating(outcome[result]) if isinstance(result, int) else result for result in outcome]  # type: ignore[misc, arg-type] # all are filled in
 
 
-def packed(
-    messages: Sequence[NewMessage], sequence: int, *, is_plain: bool = False
-) -> tuple[list[int], list[int], list[tuple[int, bytes]]]:
-    """Return the sizes of new messages, with which of them each chunk of bodies begins, and the chunks.
+class Packed(NamedTuple):
+    """The bodies of new messages.
 
-    Plain messages have neither headers nor correlation ids.
+    Attributes:
+        sizes: those of their payloads.
+        starts: with which of them each chunk begins.
+        chunks: the chunks, by number.
+        heads: the largest head in each chunk; None if no message has one.
     """
+
+    sizes: list[int]
+    starts: list[int]
+    chunks: list[tuple[int, bytes]]
+    heads: list[int] | None = None
+
+
+def packed(messages: Sequence[NewMessage], sequence: int, *, is_plain: bool = False) -> Packed:
+    """Pack the bodies of new messages. Plain messages have neither headers nor correlation ids."""
     if is_plain and type(messages) is MessageColumns:
         return _packed_columns(messages.payloads, sequence)
     payloads = [message.payload for message in messages]
@@ -189,17 +200,20 @@ def packed(
     bodies = [
         (sequence + start, pack(heads[start:end], payloads[start:end])) for start, end in zip(starts, ends, strict=True)
     ]
-    return sizes, starts, bodies
+    if not any(heads):
+        return Packed(sizes, starts, bodies)
+    largest = [max(map(len, heads[start:end])) for start, end in zip(starts, ends, strict=True)]
+    return Packed(sizes, starts, bodies, largest)
 
 
-def _packed_columns(payloads: Payloads, sequence: int) -> tuple[list[int], list[int], list[tuple[int, bytes]]]:
+def _packed_columns(payloads: Payloads, sequence: int) -> Packed:
     """Return the same for messages whose payloads lie one after the other already."""
     sizes, begins, blob = list(payloads.sizes), payloads.begins(), payloads.blob
     starts = chunk_starts(sizes)
     bodies = []
     for start, end in zip(starts, [*starts[1:], len(sizes)], strict=True):
         bodies.append((sequence + start, pack_plain(sizes[start:end], blob[begins[start] : begins[end]])))
-    return sizes, starts, bodies
+    return Packed(sizes, starts, bodies)
 
 
 def _take_uploads(record: Enqueued, queue: Queue, messages: Sequence[NewMessage]) -> None:

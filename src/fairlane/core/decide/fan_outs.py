@@ -144,9 +144,9 @@ def _held(
     refused = forbidden(queue, [message], terms.keys, given.producer) or refusals(room, [message], terms)
     if refused:
         return refuse(refused[0])
-    sizes, starts, bodies = packed([message], taken.sequence)
-    correlation_ids: list[str | None] | None = None if message.correlation_id is None else [message.correlation_id]
-    record = records.Staged(taken.sequence, queue.name, sizes, starts, terms, "", 0, request.name, correlation_ids)
+    sizes, starts, bodies, heads = packed([message], taken.sequence)
+    ids: list[str | None] | None = None if message.correlation_id is None else [message.correlation_id]
+    record = records.Staged(taken.sequence, queue.name, sizes, starts, terms, "", 0, request.name, ids, heads)
     return Decision([record], FannedOutIds(id="", ids=[]), bodies)
 
 

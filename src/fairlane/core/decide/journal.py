@@ -254,6 +254,8 @@ def _image(message: Message) -> MessageImage:
         None if after is None or after.pieces is None else after.pieces.image(),
         after.order_key if after is not None else None,
         after.unique_key if after is not None else None,
+        message.chunk.head_bytes,
+        after.state_bytes if after is not None else 0,
     )
 
 

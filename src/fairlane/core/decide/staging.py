@@ -56,8 +56,8 @@ def stage(ledger: Ledger, request: Stage, now_ms: int, given: Given) -> Decision
     if (error := _refusal(ledger, queue, messages, terms, given)) is not None:
         return refuse(error)
     sequence, place = ledger.next_sequence, (request.sink, request.batch, request.part)
-    sizes, starts, bodies = packed(messages, sequence)
-    record = records.Staged(sequence, queue.name, sizes, starts, terms, *place, _correlation_ids(messages))
+    sizes, starts, bodies, heads = packed(messages, sequence)
+    record = records.Staged(sequence, queue.name, sizes, starts, terms, *place, _correlation_ids(messages), heads)
     return Decision([record], answer, bodies)
 
 

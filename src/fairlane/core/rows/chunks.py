@@ -14,18 +14,26 @@ class ChunkHome:
     Attributes:
         correlation_ids: the correlation ids that its messages were given, from the first on, with None for those
             without; None if no message has one. They are kept here so that messages without one cost nothing.
+        head_bytes: what its messages have besides their payloads, headers mostly: no message has more bytes of it.
     """
 
-    __slots__ = ("correlation_ids", "home", "live", "number", "others", "queue")
+    __slots__ = ("correlation_ids", "head_bytes", "home", "live", "number", "others", "queue")
 
     def __init__(
-        self, queue: str, number: int, home: int, live: int, correlation_ids: list[str | None] | None = None
+        self,
+        queue: str,
+        number: int,
+        home: int,
+        live: int,
+        correlation_ids: list[str | None] | None = None,
+        head_bytes: int = 0,
     ) -> None:
         self.queue = queue.removesuffix(DLQ_SUFFIX)
         self.number = number
         self.home = home
         self.live = live
         self.correlation_ids = correlation_ids
+        self.head_bytes = head_bytes
         self.others: tuple[str, ...] = ()
 
     def note(self, queue: str) -> None:

@@ -20,7 +20,7 @@ from fairlane.core.rows.shelves import PlainRow, RowRun, Shelves
 from fairlane.model.message import Key
 
 if TYPE_CHECKING:
-    from fairlane.core.ledger import Message
+    from fairlane.core.ledger import Message, Queue
 
 ROWS_FROM: Final = 20_000
 """A backlog is made of rows beyond this, and of objects below: they cost less time, and so few cost little memory."""
@@ -137,3 +137,33 @@ class Messages(MutableMapping[int, "Message"]):
         """Add a plain message as a row."""
         self._had_rows = True
         self._rows.insert(number, row)
+
+
+class LeaseBatch:
+    """Messages of a queue that were leased or extended together, until one instant.
+
+    It keeps only their numbers: most are acknowledged long before, and should not take memory until the timer ends.
+    """
+
+    __slots__ = ("_known", "_numbers")
+
+    def __init__(self, queue: Queue, numbers: list[int]) -> None:
+        self._known = queue.messages.objects  # what is leased is one
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def is_live(self, at_ms: int) -> bool:
+        """Return whether one of them is still leased until then."""
+        get = self._known.get
+        for number in self._numbers:
+            message = get(number)
+            if message is not None and message.token and message.expires_ms == at_ms:
+                return True
+        return False
+
+    def ended(self, now_ms: int) -> list[Message]:
+        """Return those whose leases have ended."""
+        found = map(self._known.get, self._numbers)
+        return [message for message in found if message is not None and message.token and message.expires_ms <= now_ms]

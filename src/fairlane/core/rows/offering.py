@@ -35,7 +35,9 @@ def offer_all(schedule: QueueSchedule[Any], items: Sequence[Any], runs: Iterable
 
 def _offer(schedule: QueueSchedule[Any], run: RowRun, begin: int, end: int, now_ms: int) -> None:
     if begin < end:
-        schedule.offer_rows(run.keys[begin:end], run.numbers[begin:end], max(run.sizes[begin:end]), now_ms)
+        heads = max([chunk.head_bytes for chunk in set(run.chunks[begin:end])])
+        largest = max(run.sizes[begin:end]) + heads
+        schedule.offer_rows(run.keys[begin:end], run.numbers[begin:end], largest, now_ms, is_mixed=heads > 0)
 
 
 def withdraw(kernel: Kernel[Any], items: Iterable[Any], now_ms: int) -> None:

@@ -48,6 +48,7 @@ class RowRun(NamedTuple):
     keys: Sequence[Key]
     numbers: Sequence[int]
     sizes: Sequence[int]
+    chunks: Sequence[ChunkHome]
 
 
 class RowShelf:
@@ -130,7 +131,7 @@ class Shelves:
         for shelf in self._shelves:
             tidy = shelf.tidied() if shelf.holes else shelf
             if tidy.numbers:
-                yield RowRun(tidy.keys, tidy.numbers, tidy.sizes)
+                yield RowRun(tidy.keys, tidy.numbers, tidy.sizes, tidy.chunks)
 
     def append(self, first: int, sizes: Sequence[int], keys: Sequence[Key], chunk: ChunkHome, at_ms: int) -> None:
         """Add rows with consecutive numbers, of one chunk, which come after all others."""

@@ -57,6 +57,9 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
     pieces: PiecesImage | None = None
     order_key: str | None = None
     unique_key: str | None = None
+    head_bytes: int = 0
+    """What the messages of its chunk have besides their payloads, at most."""
+    state_bytes: int = 0
 
 
 class RedriveImage(msgspec.Struct, array_like=True, gc=False):

@@ -83,6 +83,8 @@ class Enqueued(Record, tag="enqueued"):
     """For messages that their producer has numbered. They count until ``dedup_until_ms``, too."""
     uploads: list[int | None] | None = None
     """The upload that each message takes its payload from, None for a payload in a chunk."""
+    heads: list[int] | None = None
+    """What the messages of each chunk have besides their payloads, at most, in bytes; None for nothing."""
 
     @property
     def count(self) -> int:
@@ -229,6 +231,7 @@ class Staged(Record, tag="staged"):
     batch: int
     part: str
     correlation_ids: list[str | None] | None = None
+    heads: list[int] | None = None
 
     @property
     def count(self) -> int:

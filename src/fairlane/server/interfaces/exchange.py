@@ -278,10 +278,7 @@ class Exchange:
 
     async def _answer_in_pieces(self, body: bytes, kind: str, status: int, headers: dict[str, str]) -> None:
         """Answer with many bytes, which count as unread until the caller has taken the last piece."""
-        room = self._new_room(self.caller)
-        if not room.takes(len(body)):
-            raise self._limits.too_much_unread()
-        room.add(len(body))
+        room = self.room_for(len(body))
         try:
             await self.begin(kind, status=status, headers=headers)
             for at in range(0, len(body), ALWAYS_BYTES):
@@ -289,6 +286,18 @@ class Exchange:
             await self.end()
         finally:
             room.clear()
+
+    def room_for(self, size: int) -> Room:
+        """Return a room that counts this number of bytes as unread; clear it at the end.
+
+        Raises:
+            TooMuchUnread: the answer is large, and other connections have too much to read already.
+        """
+        room = self._new_room(self.caller)
+        if not room.takes(size):
+            raise self._limits.too_much_unread()
+        room.add(size)
+        return room
 
     async def begin(self, kind: str, *, status: int = 200, headers: dict[str, str] | None = None) -> None:
         """Begin an answer that is sent in pieces."""

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import grpc
 
-from fairlane.broker.waiting.room import Room
+from fairlane.broker.waiting.room import Room, delivery_bytes
 from fairlane.errors import FairlaneError, InvalidArgument, Unauthenticated
 from fairlane.model.message import Delivery
 from fairlane.server.access_log import DISCONNECTED
@@ -25,7 +25,7 @@ from fairlane.server.interfaces.grpc_calls import Call
 from fairlane.server.interfaces.grpc_messages import receipts_of, write_deliveries, write_error, write_results
 from fairlane.server.interfaces.grpc_reads import Context, MessageReads
 from fairlane.server.interfaces.grpc_shapes import parsed, shaped
-from fairlane.server.interfaces.outbox import BYTES_MAX, FRAMES_MAX, Frame, FrameQueue, payload_bytes
+from fairlane.server.interfaces.outbox import BYTES_MAX, FRAMES_MAX, Frame, FrameQueue, frame_bytes
 from fairlane.verbs.errors import body_of, error_of
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.messages import Results
@@ -37,7 +37,7 @@ ConsumeRequest: TypeAlias = Any
 """The protobuf message, or a part of it. Its class is made at run time."""
 _CHANNEL: Final = 0
 _BYTES_MAX: Final = 1024 * 1024
-"""Payload bytes in one message with several deliveries. By default, gRPC clients refuse messages above 4 MiB."""
+"""Bytes of one message with several deliveries. By default, gRPC clients refuse messages above 4 MiB."""
 
 
 async def consume(server: ServerContext, reads: MessageReads, context: Context) -> None:
@@ -74,7 +74,7 @@ class GrpcOutbox(FrameQueue):
         super().put(frame)
         self._is_idle.clear()
         self._arrived.set()
-        self.room.add(payload_bytes(frame))
+        self.room.add(frame_bytes(frame))
 
     @property
     def has_capacity(self) -> bool:
@@ -115,7 +115,7 @@ def _fitting(deliveries: list[Delivery]) -> int:
     """Return how many deliveries go in one message."""
     size = 0
     for count, delivery in enumerate(deliveries):
-        size += len(delivery.payload) + len(delivery.state or b"")
+        size += delivery_bytes(delivery)
         if count and size > _BYTES_MAX:
             return count
     return len(deliveries)

@@ -70,6 +70,7 @@ def _new(message: Any) -> NewMessage:  # noqa: ANN401 - see above
         max_attempts=message.max_attempts if has("max_attempts") else None,
         visibility_timeout_ms=message.visibility_timeout_ms if has("visibility_timeout_ms") else None,
         result_ttl_ms=message.result_ttl_ms if has("result_ttl_ms") else None,
+        upload=message.upload if has("upload") else None,
         order_key=message.order_key if has("order_key") else None,
         unique_key=message.unique_key if has("unique_key") else None,
     )
@@ -182,7 +183,7 @@ def _write_delivery(delivery: Delivery, part: Any) -> None:  # noqa: ANN401 - se
         part.headers.update(delivery.headers)
     if delivery.failures:
         part.failures = delivery.failures
-    for name in ("state", "state_etag", "deadline_ms", "time_left_ms", "order_key"):
+    for name in ("state", "state_etag", "deadline_ms", "time_left_ms", "payload_size", "order_key"):
         if (value := getattr(delivery, name)) is not None:
             setattr(part, name, value)
     for error in delivery.errors:

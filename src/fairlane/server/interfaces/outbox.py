@@ -12,12 +12,10 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from fairlane.broker.waiting.room import Room
-from fairlane.model.message import MessageView
+from fairlane.broker.waiting.room import Room, delivery_bytes
 from fairlane.server.interfaces.asgi import DirectSocket
 from fairlane.verbs.columns import DeliveryColumns
 from fairlane.verbs.leases import LeasedMessages
-from fairlane.verbs.messages import MessageList
 from fairlane.wire.columns import encode_columns
 from fairlane.wire.frames import Deliver
 
@@ -29,23 +27,24 @@ FRAMES_MAX: Final = 64
 BYTES_MAX: Final = 4 * 1024 * 1024
 
 
-def payload_bytes(frame: Frame) -> int:
-    """Return how many bytes of payload a frame holds. Everything else in it is small."""
+def frame_bytes(frame: Frame) -> int:
+    """Return what a frame takes of a room: what it delivers, or an answer that was encoded to be counted.
+
+    Other answers are small, and there are no more of them than calls in flight.
+    """
     held: Any = frame if type(frame) is Deliver else frame[2] if type(frame) is tuple else None
     if type(held) in (Deliver, LeasedMessages):
         if type(held.deliveries) is DeliveryColumns:
             return held.deliveries.payload_bytes
-        return sum([len(delivery.payload) for delivery in held.deliveries])
-    if type(held) is MessageList:
-        return sum([len(view.payload or b"") for view in held.messages])
-    return len(held.payload or b"") if type(held) is MessageView else 0
+        return sum(map(delivery_bytes, held.deliveries))
+    return len(held) if type(held) is msgspec.Raw else 0
 
 
 def _fitting(frames: list[Frame]) -> list[Frame]:
     """Return the first frames that go in one message, at least one."""
     size = 0
     for count, frame in enumerate(frames[:FRAMES_MAX]):
-        size += payload_bytes(frame)
+        size += frame_bytes(frame)
         if count and size > BYTES_MAX:
             return frames[:count]
     return frames[:FRAMES_MAX]
@@ -116,12 +115,16 @@ class Outbox(FrameQueue):
     def put(self, frame: Frame) -> None:
         """Send a frame after all that were put before, together with others of this pass."""
         self._frames.append(frame)
-        size = payload_bytes(frame)
+        size = frame_bytes(frame)
         if size:
             self.room.add(size)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._call_soon(self.flush)
+
+    def encoded(self, answer: object) -> msgspec.Raw:
+        """Return an answer as the bytes that the client gets, which can be counted."""
+        return msgspec.Raw(self._encode(answer))
 
     @property
     def has_capacity(self) -> bool:

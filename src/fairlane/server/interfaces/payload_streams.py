@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final, cast
 
+import msgspec
+
 from fairlane.errors import FairlaneError, TooManyWaiters
 from fairlane.gateway.caller import Caller
 from fairlane.model.message import Delivery, Key
@@ -128,10 +130,12 @@ async def send_delivery(
 
     Raises:
         Gone: the caller has disconnected before the end.
+        TooMuchUnread: other connections have too much to read already, so nothing was sent.
         FairlaneError: the lease has ended, or the store failed; the answer ends early.
     """
     request = ReadPayload(queue=delivery.queue, id=delivery.id, token=delivery.token)
-    await _send(server, exchange, caller, request, delivery.payload_size or 0, headers)
+    parts = _parts(server, exchange, caller, request, delivery.payload_size or 0)
+    await _send(exchange, parts, headers | {"content-length": str(delivery.payload_size or 0)})
 
 
 async def send_payload(server: ServerContext, exchange: Exchange, caller: Caller, request: ReadPayload) -> None:
@@ -139,34 +143,40 @@ async def send_payload(server: ServerContext, exchange: Exchange, caller: Caller
     first = cast("PayloadRange", await server.call(request, caller, exchange.context()))
     left = max(0, first.size - request.offset)
     count = left if request.count is None else min(request.count, left)
-    await _send(server, exchange, caller, request, count, {"x-fairlane-size": str(first.size)}, first.data)
+    rest = msgspec.structs.replace(request, offset=request.offset + len(first.data))
+    parts = _parts(server, exchange, caller, rest, count - len(first.data))
+    await _send(exchange, parts, {"x-fairlane-size": str(first.size), "content-length": str(count)}, first.data)
 
 
-async def _send(
-    server: ServerContext,
-    exchange: Exchange,
-    caller: Caller,
-    request: ReadPayload,
-    count: int,
-    headers: dict[str, str],
-    data: bytes = b"",
-) -> None:
+async def _parts(
+    server: ServerContext, exchange: Exchange, caller: Caller, request: ReadPayload, count: int
+) -> AsyncIterator[bytes]:
+    """Yield ``count`` bytes of a payload from an offset on, up to the end of a piece at a time."""
     context, offset, end = exchange.context(), request.offset, request.offset + count
-    await exchange.begin(RAW, headers=headers | {"content-length": str(count)})
+    while offset < end:
+        part = msgspec.structs.replace(request, offset=offset, count=end - offset)
+        data = cast("PayloadRange", await server.call(part, caller, context)).data
+        if not data:
+            raise Gone
+        yield data
+        offset += len(data)
+
+
+async def _send(exchange: Exchange, parts: AsyncIterator[bytes], headers: dict[str, str], data: bytes = b"") -> None:
+    """Send parts of a payload. One of them is in memory at a time, and counts as unread."""
+    data = data or await anext(parts, b"")
+    room = exchange.room_for(len(data))
     hanging_up = asyncio.ensure_future(exchange.hung_up())
     try:
-        while offset < end:
-            if not data:
-                part = _part(request, offset, end - offset)
-                data = cast("PayloadRange", await server.call(part, caller, context)).data
-            if hanging_up.done() or not data:
+        await exchange.begin(RAW, headers=headers)
+        while data:
+            if hanging_up.done():
                 raise Gone
-            await exchange.more(data[: end - offset])
-            offset, data = offset + len(data), b""
+            await exchange.more(data)
+            data = await anext(parts, b"")
+            room.clear()
+            room.add(len(data))
         await exchange.end()
     finally:
         hanging_up.cancel()
-
-
-def _part(request: ReadPayload, offset: int, count: int) -> ReadPayload:
-    return ReadPayload(queue=request.queue, id=request.id, token=request.token, offset=offset, count=count)
+        room.clear()

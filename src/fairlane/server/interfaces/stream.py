@@ -35,7 +35,7 @@ from fairlane.server.interfaces.channels import Channels
 from fairlane.server.interfaces.correlation import echoed
 from fairlane.server.interfaces.counting import MSGPACK_FROM_BYTES, check_msgpack
 from fairlane.server.interfaces.exchange import headers_of
-from fairlane.server.interfaces.outbox import Frame, Outbox, payload_bytes
+from fairlane.server.interfaces.outbox import Frame, Outbox, frame_bytes
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.status import WATCHING, Watching
@@ -204,8 +204,9 @@ class StreamConnection:
         try:
             request = reply.request = self._request_of(call)
             if name in LOOKS:
-                self._looks += 1
                 reply.is_look = True
+                reply.is_counted = not getattr(request, "wait_ms", 0)  # reading must not stop meanwhile
+                self._looks += reply.is_counted
             if isinstance(request, (Lease, *WATCHING)):
                 self._note_wait(request, reply)
             elif not isinstance(request, Request):
@@ -305,9 +306,10 @@ class StreamConnection:
 
     def answered_if_read(self, reply: _Reply, result: Any) -> None:  # noqa: ANN401 - what any verb answers
         """Send an answer that no room was kept for, unless the client has too much to read already."""
-        frame = (1, reply.number, result)
-        if self.room.takes(payload_bytes(frame)):
-            self.answered(reply, frame)
+        frame = (1, reply.number, self._outbox.encoded(result) if reply.is_look else result)
+        if self.room.takes(frame_bytes(frame)):
+            self._outbox.put(frame)
+            self._end(reply, (1, reply.number, result))
             return
         if isinstance(result, LeasedMessages):
             self.server.give_back(self._caller, result)
@@ -322,7 +324,7 @@ class StreamConnection:
             self._waits -= 1
             self.server.waiters.end(self._holder)
             self._waiting.pop(reply.number, None)
-        self._looks -= reply.is_look
+        self._looks -= reply.is_counted
         if self._is_held:
             self._go_on()
 
@@ -339,16 +341,8 @@ class _Reply:
     """Sends the answer to a call to the client, unless it is gone."""
 
     __slots__ = (
-        "_begun_s",
-        "_connection",
-        "has_columns",
-        "is_done",
-        "is_look",
-        "number",
-        "request",
-        "task",
-        "verb",
-        "waits",
+        *("_begun_s", "_connection", "has_columns", "is_counted", "is_done", "is_look"),
+        *("number", "request", "task", "verb", "waits"),
     )
 
     def __init__(self, connection: StreamConnection, number: int, verb: str) -> None:
@@ -359,7 +353,7 @@ class _Reply:
         self.request: Shape | None = None
         self._begun_s = perf_counter()
         self.is_done = False
-        self.is_look = False
+        self.is_look = self.is_counted = False
         self.task: asyncio.Task[None] | None = None
         self.waits = False
 

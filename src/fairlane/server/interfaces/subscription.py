@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from fairlane.broker.frontends.deliveries import AsyncDeliveries
-from fairlane.broker.waiting.room import Room
+from fairlane.broker.waiting.room import Room, delivery_bytes
 from fairlane.errors import InvalidArgument, QueueElsewhere, QueueMoving, QueueNotFound
 from fairlane.gateway.caller import Caller
 from fairlane.journal.records import AnyRecord, Enqueued, Published, QueueRemoved, Redriven, Returned
@@ -68,7 +68,7 @@ async def _send_all(
         if server.spans is not None:
             server.spans.delivered(queue, [delivery])
         await exchange.more(line_of(delivery, kind))
-        room.remove(len(delivery.payload))
+        room.remove(delivery_bytes(delivery))
 
 
 async def _drain(deliveries: AsyncDeliveries, server: ServerContext) -> None:

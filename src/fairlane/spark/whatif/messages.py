@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fairlane.core.ledger import PRIORITIES, Aftermath, ScheduledItem, TermsRow
+from fairlane.core.ledger import PRIORITIES, ScheduledItem, TermsRow
+from fairlane.core.states.aftermath import Aftermath
 from fairlane.spark.whatif.attempts import ACKED, EXPIRED
 from fairlane.spark.whatif.recording import Recording
 

@@ -16,7 +16,8 @@ import msgspec
 import pyarrow as pa
 
 from fairlane.core.apply.messages import rows_of
-from fairlane.core.ledger import Aftermath, TermsRow
+from fairlane.core.ledger import TermsRow
+from fairlane.core.states.aftermath import Aftermath
 from fairlane.journal import records as journal
 from fairlane.journal.records import AnyRecord, OfMessages
 from fairlane.model.ids import number_text

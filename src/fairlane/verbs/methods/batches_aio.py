@@ -54,7 +54,7 @@ class AsyncBatchVerbs(AsyncVerbs):
 
         Messages that are still leased under a completed claim are acknowledged. A later claim that is open is returned
         again as it is, so a repeated call changes nothing. Otherwise up to ``count`` messages are leased in fair order
-        under the next number, until they have ``size_bytes`` of payload; the last may exceed it. Their leases have no
+        under the next number, until they have ``size_bytes``; the last may exceed it. Their leases have no
         end. If no message may go now, or ``count`` is 0, the claim has a count of 0 and the number ``done``.
 
         Raises:

@@ -131,7 +131,7 @@ class AsyncMessageVerbs(AsyncVerbs, Generic[M]):
         """Lease up to ``count`` messages in fair order, waiting up to ``wait_ms`` for the first.
 
         Returns as soon as a message is available, and an empty list if none became available in time. The answer ends
-        once it has ``answer_bytes_max`` of payload, which its last message may exceed. The leases are durable.
+        once it has ``answer_bytes_max``, which its last message may exceed. The leases are durable.
         Consumers that wait are served in the order in which they came. With ``handlers``, the number that you can start
         at once, no more than that are leased while messages with a deadline or a throttle, or of a key with a cap, may
         go. A cancelled call loses nothing: its leases are
@@ -336,8 +336,8 @@ class AsyncMessageVerbs(AsyncVerbs, Generic[M]):
     ) -> list[MessageView]:
         """Return messages without leasing them, in the order in which they came, from the one after ``after``.
 
-        ``wanted`` selects messages, mostly dead letters. With bodies the answer ends once it has ``answer_bytes_max``
-        of payload: ask for those after the last.
+        ``wanted`` selects messages, mostly dead letters. With bodies the answer ends once it has ``answer_bytes_max``:
+        ask for those after the last.
 
         Raises:
             QueueNotFound, InvalidArgument: there is no answer.
