@@ -108,6 +108,12 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.dashboard
 	$(BIN)/python -m benchmarks.stores
 	$(BIN)/python -m benchmarks.payloads
+	$(BIN)/python -m benchmarks.repeats
+	$(BIN)/python -m benchmarks.tasks
+	$(BIN)/python -m benchmarks.soak
+	$(BIN)/python -m benchmarks.spark
+	$(BIN)/python -m benchmarks.spark_whatif_twin
+	$(BIN)/python -m benchmarks.whatif_reality
 
 clean:
 	rm -rf $(VENV) $(VENV)-* site .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

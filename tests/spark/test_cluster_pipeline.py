@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from fairlane.spark.pipeline import RunReport, live_source, read_table, run_pipeline
+from fairlane.spark.pipeline import RunReport, Verification, live_source, read_table, run_pipeline, verify
 from tests.spark.table_rows import told
 from tests.spark.test_cluster_journals import place
 from tests.unit.cluster.in_process import Cluster, cluster_of
@@ -26,12 +26,16 @@ async def enqueue(cluster: Cluster, queue: str) -> None:
 
 @pytest.mark.long
 def test_the_tables_of_a_cluster_are_made_from_all_its_journals(spark: SparkSession, tmp_path: Path) -> None:
-    """Two partitions and another group are one set of tables, which a second run continues at each journal."""
+    """Two partitions and another group are one set of tables, which a second run continues and the cluster confirms."""
 
     def update(cluster: Cluster) -> RunReport:
         return run_pipeline(spark, live_source(place(cluster)), tmp_path / "tables")
 
-    async def main() -> tuple[RunReport, RunReport]:
+    def compare(cluster: Cluster) -> Verification:
+        with place(cluster).client() as client:
+            return verify(spark, client, tmp_path / "tables")
+
+    async def main() -> tuple[RunReport, RunReport, Verification]:
         async with cluster_of("ab") as cluster:
             await split(cluster, "orders", 2)
             await everybody_knows(cluster, "orders", 2)
@@ -40,9 +44,15 @@ def test_the_tables_of_a_cluster_are_made_from_all_its_journals(spark: SparkSess
             await enqueue(cluster, "mails")
             first = await asyncio.to_thread(partial(update, cluster))
             await enqueue(cluster, "orders")
-            return first, await asyncio.to_thread(partial(update, cluster))
+            second = await asyncio.to_thread(partial(update, cluster))
+            await enqueue(cluster, "orders")
+            return first, second, await asyncio.to_thread(partial(compare, cluster))
 
-    first, second = run(main())
+    first, second, found = run(main())
+    assert (found.mismatches, found.gaps, found.totals_since_ms) == ([], (), 0)
+    assert (set(found.positions), found.queues) == ({each.journal_id for each in second.journals}, 6)
+    assert found.followed > 0
+    assert found.keys == 2 * len(TENANTS)
     assert (len(first.journals), first.gaps, len(second.journals), second.gaps) == (3, (), 3, ())
     usage = read_table(spark, tmp_path / "tables", "tenant_usage").groupBy("queue", "top_key").sum("enqueued")
     assert told(usage, "queue", "top_key", "sum(enqueued)") == sorted(

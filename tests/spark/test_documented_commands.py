@@ -1,7 +1,9 @@
 """Every command in the documentation that needs Spark runs exactly as it is written there.
 
 A real shell splits and expands the lines, so a glob or a quote that is wrong on the page is wrong here. Only the
-addresses of servers, the folder of what-if's journal and the days to rebuild are replaced by those of this test.
+addresses of servers, the folder of what-if's journal and the days to rebuild are replaced by those of this test. What
+would go on without an end is interrupted: the pipeline once its tables are there, and ``tune`` while it waits for a
+window of traffic; ``test_tune_server`` has its rounds.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +24,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from fairlane.cli.errors import INTERRUPTED
+from fairlane.cli.errors import INTERRUPTED, NOTHING
 from fairlane.cli.main import cli
 from fairlane.client import Client
 from fairlane.spark.pipeline import read_manifest
@@ -29,13 +32,13 @@ from fairlane.testing.stepped import SteppedBroker
 from tests.spark.queues import address, until
 from tests.spark.test_pipeline_broker import export
 from tests.system.server_process import ROOT, ServerProcess
+from tests.unit.forecast.recorded_days import RecordedDays
 
 pytestmark = pytest.mark.timeout(600)
 
 BLOCK = re.compile(r"^ *```(?:sh|bash|shell|console)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-NEEDS_SPARK = re.compile(
-    r"\bfairlane\b.* (pipeline|backfill|archive|report|whatif|advise|capacity|redrive .*--where)\b"
-)
+COMMANDS = ("pipeline", "backfill", "archive", "report", "whatif", "advise", "capacity", "tune", "forecast", "alarms")
+NEEDS_SPARK = re.compile(rf"\bfairlane\b.* ({'|'.join(COMMANDS)}|redrive .*--where)\b")
 SERVER = re.compile(r"https?://[\w.]+:7420(?:,https?://[\w.]+:7420)*")
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
 EXPORT = "/var/lib/fairlane/export"
@@ -128,7 +131,10 @@ def words(line: str, place: Path) -> list[str]:
 
 
 def run(arguments: list[str], place: Path) -> None:
-    """Run a command with success; one that would go on without an end is interrupted once its tables are there."""
+    """Run a command with success; one that would go on without an end is interrupted."""
+    if "tune" in arguments:
+        interrupt_tune(arguments)
+        return
     if "run" not in arguments or "--once" in arguments:
         result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
         assert result.exit_code == 0, f"{arguments}\n{result.output}"
@@ -151,6 +157,22 @@ def run(arguments: list[str], place: Path) -> None:
     assert read_manifest(tables) not in (None, before)
 
 
+def interrupt_tune(arguments: list[str]) -> None:
+    """Run ``tune`` as a process, and interrupt it when it has read the journal and waits for more of it."""
+    command = [sys.executable, "-m", "fairlane", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        assert any("wait for a window of traffic" in line for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        assert "No change is on trial" in process.stderr.read()
+    assert process.returncode == NOTHING
+
+
+def write_days(folder: Path) -> None:
+    """Write the tables of eight days of mails, as the pipeline makes them: a forecast needs days of history."""
+    RecordedDays(lambda _day, _hour: {"acme": 30, "beta": 20}, days=8, service_ms=500, queue="mail").write(folder)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_the_spark_commands_of_a_page_run_as_written(
@@ -158,7 +180,9 @@ def test_the_spark_commands_of_a_page_run_as_written(
 ) -> None:
     """In the order of the page, each command succeeds, and afterwards Spark is still there for others."""
     write_orders(spark, place)
-    if not any(" run " in line for line in PAGES[page]):  # the page is about tables that exist
+    if any(" forecast " in line for line in PAGES[page]):
+        write_days(place / "tables")
+    elif not any(" run " in line for line in PAGES[page]):  # the page is about tables that exist
         run(["pipeline", "run", "--journal", "journal", "--tables", "tables", "--once"], place)
     for line in PAGES[page]:
         with Client(address(server)) as client:
@@ -196,7 +220,9 @@ def test_the_redrive_of_the_guide_moves_what_it_selects(
 
 
 def test_the_pages_show_commands_for_spark() -> None:
-    """The guides of the pipeline, of bulk work and of what-if are among the pages, so that this finds something."""
-    guides = {f"docs/guides/{name}.md" for name in ("pipeline", "bulk", "what-if", "dashboard")}
+    """Each command and the guides about them are among what is found, so that this tests something."""
+    guides = {f"docs/guides/{name}.md" for name in ("pipeline", "bulk", "what-if", "dashboard", "tune", "forecast")}
     assert guides <= PAGES.keys()
+    shown = "\n".join(line for lines in PAGES.values() for line in lines)
+    assert [name for name in COMMANDS if f" {name} " not in shown] == []
     assert sum(map(len, PAGES.values())) >= 12

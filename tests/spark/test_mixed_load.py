@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fairlane.adapters.system import SystemEntropy
 from fairlane.chargeback import DaySelection, issue_statement, reconcile
+from fairlane.errors import JournalMismatch
 from fairlane.report import make_report
-from fairlane.spark.pipeline import JournalFolder, read_table, run_pipeline, verify
+from fairlane.spark.pipeline import JournalFolder, Verification, read_manifest, read_table, run_pipeline, verify
+from fairlane.spark.pipeline.totals import Totals, since_ms, stretch_of, usage_since
+from fairlane.testing.stepped import SteppedBroker
 from tests.spark.independent_sums import Sums
-from tests.spark.mixed_load import MixedLoad
+from tests.spark.mixed_load import MIDNIGHT, MixedLoad
 from tests.spark.test_pipeline_broker import export
 
 Rows = dict[tuple[Any, ...], int]
@@ -207,8 +213,9 @@ def test_the_tables_agree_with_the_broker(outcome: Outcome) -> None:
     """Messages, leases and what usage leaves are those of the broker, for each queue and key, dead letters included."""
     found = verify(outcome.spark, outcome.load.broker, outcome.folder / "tables")
     assert (found.mismatches, found.gaps) == ([], ())
-    assert found.queues == 6
+    assert (found.queues, found.totals_since_ms) == (6, 0)
     assert found.keys > 12
+    assert found.counted == outcome.table("events").count()
 
 
 def test_the_broker_may_go_on_meanwhile(outcome: Outcome) -> None:
@@ -220,22 +227,71 @@ def test_the_broker_may_go_on_meanwhile(outcome: Outcome) -> None:
     assert found.followed > 200
 
 
+def test_totals_begin_with_the_first_whole_hour_that_the_journal_has(outcome: Outcome) -> None:
+    """Of the last two thirds of the journal the events since midnight count, also those of messages from before."""
+    manifest = read_manifest(outcome.folder / "tables")
+    assert manifest is not None
+    (journal,) = manifest.journals
+    stretch = stretch_of(outcome.load.broker, journal, None, count_max=2 * journal.reached // 3)
+    totals = Totals(since_ms([stretch], []))
+    totals.add(stretch, outcome.table("attempts"))
+    assert totals.since_ms == MIDNIGHT
+    assert 0 < totals.events < journal.reached // 2 + 1
+    assert totals.counts == +usage_since(outcome.table("tenant_usage"), MIDNIGHT)
+
+
 @pytest.mark.long
 def test_a_lost_event_is_found(outcome: Outcome, tmp_path: Path) -> None:
     """Of a journal that lacks the acknowledgement of one message, the tables have one message too many."""
-    (segment,) = (outcome.folder / "journal").glob("*.parquet")
-    events = pq.read_table(segment)
+    events = journal_of(outcome)
     at = events["kind"].to_pylist().index("acked")
-    (tmp_path / "journal").mkdir()
-    pq.write_table(pa.concat_tables([events[:at], events[at + 1 :]]), tmp_path / "journal" / segment.name)
-    run_pipeline(outcome.spark, JournalFolder(tmp_path / "journal"), tmp_path / "tables")
+    found = verified(outcome, tmp_path, pa.concat_tables([events[:at], events[at + 1 :]]))
     lost = events.slice(at, 1).to_pylist()[0]
-    key = "/".join(outcome.sums.lives[lost["message_id"]].key)
-    found = verify(outcome.spark, outcome.load.broker, tmp_path / "tables")
+    life = outcome.sums.lives[lost["message_id"]]
+    key = "/".join(life.key)
     assert not found.agrees
     assert {(each.queue, each.key, each.what, each.tables - each.broker) for each in found.mismatches} == {
         (lost["queue"], "", "messages", 1),
         (lost["queue"], "", "leased", 1),
         (lost["queue"], key, "messages", 1),
         (lost["queue"], key, "leased", 1),
+        (lost["queue"], key, "acked", -1),
+        (lost["queue"], key, "cost_true", -(lost["cost"] if lost["cost"] is not None else life.cost)),
     }
+
+
+@pytest.mark.long
+def test_a_lost_message_is_found(outcome: Outcome, tmp_path: Path) -> None:
+    """A message of which the tables lack everything leaves no trace in what is left; the totals of its tenant tell."""
+    events = journal_of(outcome)
+    stories: defaultdict[str, list[str]] = defaultdict(list)
+    for event in events.select(["message_id", "kind"]).to_pylist():
+        stories[event["message_id"]].append(event["kind"])
+    lost = next(message for message, told in stories.items() if told == ["enqueued", "leased", "acked"])
+    others = pc.invert(pc.equal(events["message_id"], lost).fill_null(False))
+    found = verified(outcome, tmp_path, events.filter(others))
+    life = outcome.sums.lives[lost]
+    wrong = {each.what: each.tables - each.broker for each in found.mismatches}
+    assert {(each.queue, each.key) for each in found.mismatches} == {(life.queue, "/".join(life.key))}
+    assert wrong == {"enqueued": -1, "leased": -1, "acked": -1, "cost_true": wrong["cost_true"]}
+
+
+def journal_of(outcome: Outcome) -> pa.Table:
+    """Return the events of the journal."""
+    (segment,) = (outcome.folder / "journal").glob("*.parquet")
+    return pq.read_table(segment)
+
+
+def verified(outcome: Outcome, folder: Path, events: pa.Table) -> Verification:
+    """Compare the tables of events that are not all there with the broker."""
+    (segment,) = (outcome.folder / "journal").glob("*.parquet")
+    (folder / "journal").mkdir()
+    pq.write_table(events, folder / "journal" / segment.name)
+    run_pipeline(outcome.spark, JournalFolder(folder / "journal"), folder / "tables")
+    return verify(outcome.spark, outcome.load.broker, folder / "tables")
+
+
+def test_the_tables_of_another_broker_are_refused(outcome: Outcome) -> None:
+    """A broker with another journal is no broker to compare with, whatever it holds."""
+    with pytest.raises(JournalMismatch, match="The tables are made from journal"):
+        verify(outcome.spark, SteppedBroker(entropy=SystemEntropy()), outcome.folder / "tables")

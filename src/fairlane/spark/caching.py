@@ -19,11 +19,16 @@ from pyspark.sql import DataFrame, is_remote
 def cached(frame: DataFrame) -> Iterator[DataFrame]:
     """Keep the rows of a frame from their first use to the end, and provide them as a frame with a plan of one step.
 
-    Lost rows are computed again, as with any cached frame. With Spark Connect the plan stays as long as it is.
+    Lost rows are computed again, as with any cached frame. With Spark Connect they cannot be: there only a local
+    checkpoint cuts a plan, so a job that misses the rows of a lost executor fails. Without the cut the plans would soon
+    be deeper than the protocol can carry. Spark drops the rows of a checkpoint once nothing refers to them.
     """
+    if is_remote():
+        yield frame.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
+        return
     kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        yield kept if is_remote() else _cut(kept)
+        yield _cut(kept)
     finally:
         kept.unpersist()
 

@@ -261,7 +261,7 @@ def status_command(session: Session, /, *, tables: str) -> None:
 
 @pipeline_command.command(name="verify")
 @TABLES
-@click.option("--queue", metavar="QUEUE", help="In a cluster: a queue of the group whose journal the tables are of.")
+@click.option("--queue", metavar="QUEUE", help="In a cluster: compare only the group of this queue.")
 @click.option(
     "--statements", type=FOLDER, metavar="FOLDER", help="With --prices: compare these statements with the tables too."
 )
@@ -270,7 +270,7 @@ def status_command(session: Session, /, *, tables: str) -> None:
 @MASTER
 @pass_session
 def verify_command(session: Session, /, *, tables: str, **options: Any) -> None:  # noqa: ANN401 - click's
-    """Compare the tables with what the broker counts for each tenant.
+    """Compare the tables with what the broker and its journal count for each tenant.
 
     The broker may be busy meanwhile. Each difference is printed. The command exits with 0 if there is none, and with 1
     if there is one, or if the tables lack a part of the journal. With --statements and --prices it does what
@@ -300,10 +300,20 @@ def _reconciled(tables: str, options: dict[str, Any]) -> Reconciliation:
     return reconcile(tables, options["statements"], prices=options["prices"])
 
 
+def _totals(found: Verification) -> str:
+    """Return in words which totals were compared."""
+    if found.totals_since_ms is None:
+        return "not compared, because --queue leaves out journals of the tables"
+    since = f"since {instant(found.totals_since_ms)}" if found.totals_since_ms else "since the beginning"
+    return f"of {found.counted} events {since}"
+
+
 def _difference(found: Verification) -> list[Table]:
+    positions = ", ".join(map(str, found.positions.values()))
     facts = [
         ["compared", f"{found.keys} keys with messages in {found.queues} queues"],
-        ["up to sequence", f"{found.position}, and {found.followed} events after it"],
+        ["totals", _totals(found)],
+        ["up to sequence", f"{positions}, and {found.followed} events after it"],
         ["missing", _missing(found.gaps) if found.gaps else "-"],
         ["result", "the tables agree with the broker" if found.agrees else f"{len(found.mismatches)} differences"],
     ]

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -114,10 +114,16 @@ def stream_pipeline(
         rows_max: the most sequences in a batch, so that a long journal is taken in pieces.
 
     Raises:
-        InvalidArgument: the tables are in an object store, and no folder for the checkpoint was given.
+        InvalidArgument: the tables are in an object store, and no folder for the checkpoint was given; or the session
+            is one of Spark Connect, which runs the batches of a query in a process of the server.
         FairlaneError: what a run raised.
         StreamingQueryException: the query failed; repeated, it goes on with the same batch.
     """
+    if is_remote():
+        raise InvalidArgument(
+            "A stream needs a Spark session in this process, and this one is of Spark Connect. "
+            "Leave out --stream, or in Python call run_pipeline: the tables are the same."
+        )
     reports: list[RunReport] = []
     errors: list[FairlaneError] = []
     address = parse_address(tables)

@@ -9,7 +9,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from fairlane.errors import InvalidArgument
+from fairlane.errors import InvalidArgument, JournalMismatch
+from fairlane.verbs.journal import Events, OnTrimmed
 from fairlane.verbs.methods.complete import AllVerbs
 
 _MOVES = frozenset(("published", "leased", "returned", "acked", "removed", "dead", "redriven"))
@@ -21,12 +22,58 @@ Place = tuple[str, str]
 """A queue and a key."""
 
 
-class MessageCounts:
-    """The messages of each queue and key at one position of the journal, and how many of them are leased."""
+@dataclass(frozen=True, slots=True)
+class JournalSlices:
+    """Reads a journal of a broker slice by slice, and makes sure that it is the one that is meant.
 
-    def __init__(self) -> None:
+    Attributes:
+        broker: the broker, or a client of its server.
+        journal_id: the journal.
+        queue: in a cluster, a queue of the group whose journal it is.
+    """
+
+    broker: AllVerbs[Any]
+    journal_id: str
+    queue: str | None
+
+    def read(self, after: int, *, count: int = _SLICE, on_trimmed: OnTrimmed = "fail") -> Events:
+        """Return about ``count`` events after a position.
+
+        Raises:
+            JournalMismatch: the broker has another journal.
+            JournalTrimmed: the broker no longer has the events after the position.
+        """
+        found = self.broker.read_journal(after, count=count, queue=self.queue, on_trimmed=on_trimmed)
+        if found.journal_id != self.journal_id:
+            raise JournalMismatch(
+                f"The tables are made from journal {self.journal_id}, but the journal of the broker is "
+                f"{found.journal_id}."
+            )
+        return found
+
+    def after(self, position: int, *, until: int) -> Iterator[dict[str, Any]]:
+        """Yield the events after a position, up to another one or a little further."""
+        while position < until:
+            found = self.read(position)
+            yield from found.events
+            if found.position <= position:
+                return
+            position = found.position
+
+
+class MessageCounts:
+    """What a broker counts at one position of the journal.
+
+    Attributes:
+        messages: the messages of each queue and key.
+        leased: how many of them are leased.
+        refused: the messages that limits kept out of each queue.
+    """
+
+    def __init__(self, refused: Mapping[str, int]) -> None:
         self.messages: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.leased: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.refused: Counter[str] = Counter(refused)
 
     def add(self, place: Place, *, messages: int, leased: int) -> None:
         """Count messages of a queue and key."""
@@ -53,19 +100,16 @@ class JournalTail:
         position: the last event that was applied.
     """
 
-    def __init__(
-        self, broker: AllVerbs[Any], opened: DataFrame, counts: MessageCounts, *, position: int, queue: str | None
-    ) -> None:
+    def __init__(self, slices: JournalSlices, opened: DataFrame, counts: MessageCounts, *, position: int) -> None:
         """Start at the position of the tables.
 
         Args:
-            broker: where the journal is read.
+            slices: reads the journal.
             opened: the messages of the tables that are in a queue or staged for it.
             counts: the counts of these messages.
             position: the last event that is in the tables.
-            queue: in a cluster, a queue of the group whose journal is meant.
         """
-        self._broker, self._opened, self._queue, self.counts = broker, opened, queue, counts
+        self._slices, self._opened, self.counts = slices, opened, counts
         self._held: dict[str, _Held] = {}
         self._first = self.position = position
 
@@ -73,7 +117,7 @@ class JournalTail:
         """Apply the events up to the present end of the journal, and yield each once it is applied."""
         is_more = True
         while is_more:
-            found = self._broker.read_journal(self.position, count=_SLICE, queue=self._queue)
+            found = self._slices.read(self.position)
             if found.position - self._first > TAIL_MAX:
                 raise InvalidArgument(
                     f"The tables end at sequence {self._first}, and the journal has over {TAIL_MAX:,} events after it. "
@@ -100,7 +144,10 @@ class JournalTail:
         if kind == "queue_removed":
             self.counts.messages.pop(event["queue"], None)
             self.counts.leased.pop(event["queue"], None)
+            self.counts.refused.pop(event["queue"], None)
             self._held = {name: held for name, held in self._held.items() if held.queue != event["queue"]}
+        elif kind == "refused":
+            self.counts.refused[event["queue"]] += event["messages"]
         elif kind in ("enqueued", "staged"):
             new = self._held[message] = _Held(event["queue"], "/".join(event["fairness_key"]))
             new.is_staged = kind == "staged"
