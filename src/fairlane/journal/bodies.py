@@ -19,6 +19,8 @@ import msgspec
 CHUNK_BYTES_MAX = 32 * 1024
 CHUNK_COUNT_MAX = 256
 _EMPTY_HEAD = b""
+_DECODED_BYTES = 200
+_BOUND_BYTES = 40
 
 
 class Head(msgspec.Struct, array_like=True, gc=False):
@@ -89,8 +91,9 @@ class Chunk:
         self._splits = [*map(add, self._bounds, heads)] if has_heads else None
 
     def __len__(self) -> int:
-        """Return the size of the chunk in bytes."""
-        return len(self._data)
+        """Return how much memory the chunk takes: its bytes, and its bounds as numbers."""
+        tables = 1 if self._splits is None else 2
+        return len(self._data) + _DECODED_BYTES + tables * _BOUND_BYTES * len(self._bounds)
 
     def body(self, at: int) -> Body:
         """Return headers, correlation id and payload of one body."""
