@@ -66,7 +66,7 @@ class Bodies:
 
         The payload of a message is empty if it was uploaded, unless its pieces are wanted and not too large.
         """
-        firsts = [message.chunk.number for message in messages]
+        firsts = [message.number if (home := message.chunk).is_shared else home.number for message in messages]
         chunks = self._load(set(firsts))
         bodies = []
         for message, first in zip(messages, firsts, strict=True):
