@@ -50,7 +50,7 @@ class Bodies:
         for number in numbers:
             chunk = self._chunks.pop(number, None)
             if chunk is not None:
-                self._size -= len(chunk) + _ENTRY_BYTES
+                self._size -= _memory_of(chunk)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -131,7 +131,7 @@ class Bodies:
                 continue
             if type(known) is bytes:
                 chunk = cached[number] = Chunk(known)
-                self._size += len(chunk) - len(known)
+                self._size += chunk.memory_bytes - len(known)
                 known = chunk
             chunks[number] = cast("Chunk", known)
             move_to_end(number)
@@ -139,7 +139,7 @@ class Bodies:
             for number, data in zip(missing, self._store.bodies(missing), strict=True):
                 if data is not None:
                     chunk = chunks[number] = cached[number] = Chunk(data)
-                    self._size += len(chunk) + _ENTRY_BYTES
+                    self._size += chunk.memory_bytes + _ENTRY_BYTES
         if self._size > self._cache_bytes_max:
             self._shrink()
         return chunks
@@ -147,4 +147,8 @@ class Bodies:
     def _shrink(self) -> None:
         while self._size > self._cache_bytes_max and self._chunks:
             _, oldest = self._chunks.popitem(last=False)
-            self._size -= len(oldest) + _ENTRY_BYTES
+            self._size -= _memory_of(oldest)
+
+
+def _memory_of(chunk: Chunk | bytes) -> int:
+    return (len(chunk) if type(chunk) is bytes else chunk.memory_bytes) + _ENTRY_BYTES

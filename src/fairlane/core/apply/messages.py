@@ -370,8 +370,8 @@ def take_out(ledger: Ledger, record: records.OfMessages) -> list[Message]:
 def drop_chunk(ledger: Ledger, message: Message) -> None:
     """Drop the chunk of a message that was the last of it."""
     chunk = message.chunk
-    if chunk.live or ledger.chunks.remove(chunk):
-        ledger.dropped.append(message.body_number)
+    if chunk.live or ledger.chunks.pop(chunk.number, None) is not None:
+        ledger.dropped.append(message.number if chunk.is_shared else chunk.number)
 
 
 def _drop_rarities(ledger: Ledger, message: Message, after: Aftermath) -> None:

@@ -71,7 +71,7 @@ class ChunkHomes(OrderedDict[int, ChunkHome]):
     def enter_single(self, queue: str, number: int) -> SharedHome:
         """Return the home of a new message with a chunk of its own."""
         home = self._open.get(queue)
-        if home is None or number - home.number >= CHUNK_COUNT_MAX:
+        if home is None or not home.live or number - home.number >= CHUNK_COUNT_MAX:
             home = self._open[queue] = self[number] = SharedHome(queue, number, number, 0)
         home.live += 1
         return home
@@ -80,14 +80,10 @@ class ChunkHomes(OrderedDict[int, ChunkHome]):
         """Open a new home for the next chunk of each queue: it shares none with those that are here."""
         self._open.clear()
 
-    def remove(self, home: ChunkHome) -> bool:
-        """Remove a home, of which nothing lives any more. Return whether it was here."""
-        if self._open.get(home.queue) is home:
-            del self._open[home.queue]
-        is_here = self.get(home.number) is home
-        if is_here:
+    def remove(self, home: ChunkHome) -> None:
+        """Remove a home whose messages have moved to others."""
+        if self.get(home.number) is home:
             del self[home.number]
-        return is_here
 
     def move_to_later(self, moved: Iterable[ChunkHome]) -> None:
         """Put homes behind all others, in this order."""
