@@ -151,4 +151,4 @@ class Bodies:
 
 
 def _memory_of(chunk: Chunk | bytes) -> int:
-    return (len(chunk) if type(chunk) is bytes else chunk.memory_bytes) + _ENTRY_BYTES
+    return (chunk.memory_bytes if isinstance(chunk, Chunk) else len(chunk)) + _ENTRY_BYTES

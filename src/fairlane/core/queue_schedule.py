@@ -87,7 +87,7 @@ class QueueSchedule(Generic[I]):
 
     def offer(self, items: list[I], now_ms: int) -> None:
         """Add messages that wait."""
-        largest = max([item.size for item in items], default=0)
+        largest = items[0].size if len(items) == 1 else max([item.size for item in items], default=0)
         self.largest = max(self.largest, largest) if len(self.kernel) else largest
         self.kernel.offer_many(items, now_ms)
 

@@ -351,8 +351,7 @@ def take_out(ledger: Ledger, record: records.OfMessages) -> list[Message]:
         if message.token:
             leased += 1
             message.token = 0
-        chunk = message.chunk
-        chunk.live -= 1
+        (chunk := message.chunk).live -= 1
         if chunk.is_shared or not chunk.live:
             drop_chunk(ledger, message)
         if message.after is not None:
