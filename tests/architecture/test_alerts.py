@@ -30,7 +30,7 @@ def scenario(case: AlertCase, series: Series, *, fires: bool) -> dict[str, objec
     """Return a test for promtool."""
     rule = next(rule for rule in RULES if rule["alert"] == case.alert)
     alert = {
-        "exp_labels": SCRAPE | case.labels | rule["labels"],
+        "exp_labels": {**SCRAPE, **case.labels, **rule["labels"]},
         "exp_annotations": {"summary": case.summary, "runbook": rule["annotations"]["runbook"]},
     }
     return {

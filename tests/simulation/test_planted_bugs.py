@@ -110,8 +110,9 @@ def forget_to_check_that_records_follow(patch: pytest.MonkeyPatch) -> None:
 def forget_to_drop_a_body(patch: pytest.MonkeyPatch) -> None:
     """Bodies of acknowledged messages stay in the store forever."""
 
-    def drop(ledger: Any, chunk: Any) -> None:
-        ledger.chunks.pop(chunk.number, None)
+    def drop(ledger: Any, message: Any) -> None:
+        if not message.chunk.live:
+            ledger.chunks.remove(message.chunk)
 
     patch.setattr(messages, "drop_chunk", drop)
 

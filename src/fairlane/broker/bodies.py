@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import Final, cast
 
 from fairlane.core.ledger import Message
 from fairlane.core.states.uploads import Pieces
@@ -12,6 +12,9 @@ from fairlane.errors import StoreCorrupt
 from fairlane.journal.bodies import Body, Chunk
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.ports.store import Store
+
+_ENTRY_BYTES: Final = 200
+"""What a chunk takes in the cache besides its data: its place, its number and its objects."""
 
 
 class Bodies:
@@ -25,7 +28,7 @@ class Bodies:
 
         Args:
             store: has the bodies.
-            cache_bytes_max: how many bytes of them are kept in memory.
+            cache_bytes_max: how much memory the cache takes.
             whole_bytes_max: an uploaded payload that is larger is read in parts only.
         """
         self._store = store
@@ -38,7 +41,7 @@ class Bodies:
         """Remember chunks that have just been written, since they are likely to be read soon."""
         for number, data in chunks:
             self._chunks[number] = data
-            self._size += len(data)
+            self._size += len(data) + _ENTRY_BYTES
         if self._size > self._cache_bytes_max:
             self._shrink()
 
@@ -47,7 +50,7 @@ class Bodies:
         for number in numbers:
             chunk = self._chunks.pop(number, None)
             if chunk is not None:
-                self._size -= len(chunk)
+                self._size -= _memory_of(chunk)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -63,7 +66,7 @@ class Bodies:
 
         The payload of a message is empty if it was uploaded, unless its pieces are wanted and not too large.
         """
-        firsts = [message.chunk.number for message in messages]
+        firsts = [message.number if (home := message.chunk).is_shared else home.number for message in messages]
         chunks = self._load(set(firsts))
         bodies = []
         for message, first in zip(messages, firsts, strict=True):
@@ -127,18 +130,25 @@ class Bodies:
                 missing.append(number)
                 continue
             if type(known) is bytes:
-                known = cached[number] = Chunk(known)
+                chunk = cached[number] = Chunk(known)
+                self._size += chunk.memory_bytes - len(known)
+                known = chunk
             chunks[number] = cast("Chunk", known)
             move_to_end(number)
         if missing:
             for number, data in zip(missing, self._store.bodies(missing), strict=True):
                 if data is not None:
-                    chunks[number] = cached[number] = Chunk(data)
-                    self._size += len(data)
+                    chunk = chunks[number] = cached[number] = Chunk(data)
+                    self._size += chunk.memory_bytes + _ENTRY_BYTES
+        if self._size > self._cache_bytes_max:
             self._shrink()
         return chunks
 
     def _shrink(self) -> None:
         while self._size > self._cache_bytes_max and self._chunks:
             _, oldest = self._chunks.popitem(last=False)
-            self._size -= len(oldest)
+            self._size -= _memory_of(oldest)
+
+
+def _memory_of(chunk: Chunk | bytes) -> int:
+    return (chunk.memory_bytes if isinstance(chunk, Chunk) else len(chunk)) + _ENTRY_BYTES

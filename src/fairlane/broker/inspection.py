@@ -112,7 +112,7 @@ def needed_bodies(ledger: Ledger) -> dict[int, list[tuple[str, str]]]:
 
 def _of_messages(ledger: Ledger) -> Iterator[tuple[int, str, str]]:
     for message in _messages(ledger):
-        yield message.chunk.number, message.queue.name, message.id
+        yield message.body_number, message.queue.name, message.id
         if message.after is not None and message.after.state is not None:
             yield message.after.state, message.queue.name, message.id
         for number in message.pieces.numbers if message.pieces is not None else ():

@@ -37,7 +37,7 @@ class Settings:
         results_bytes_max: how many bytes of results are kept, likewise.
         disk_reserve_bytes: how many bytes of the disk new messages may not use; an eighth of the disk if that is less.
         waiters_max: how many consumers may wait at the same time.
-        cache_bytes_max: how many bytes of bodies are kept in memory.
+        cache_bytes_max: how much memory the bodies that were written or read lately may take.
         answer_bytes_max: how many bytes of messages one lease or peek returns, with headers and state, about: the last
             message may exceed it. One cycle hands out no more, so that large messages do not block the event loop.
         journal_retention_ms: how long the journal is kept for readers, unless a queue's policy asks for longer.

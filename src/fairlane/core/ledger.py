@@ -20,7 +20,7 @@ from fairlane.core.dedup_ids import DedupHome
 from fairlane.core.finished import FinishedMessages
 from fairlane.core.pauses import PauseLog
 from fairlane.core.producer_numbers import ProducerNumbers
-from fairlane.core.rows.chunks import ChunkHome
+from fairlane.core.rows.chunks import ChunkHome, ChunkHomes
 from fairlane.core.rows.messages import KEYS_PER_ROWS_FROM, ROWS_FROM, Messages
 from fairlane.core.sources import Declared
 from fairlane.core.states.aftermath import Aftermath
@@ -135,6 +135,11 @@ class Message(ScheduledItem):
     def id(self) -> str:
         """The id by which callers know it."""
         return self.queue.ids.id_of(self.number)
+
+    @property
+    def body_number(self) -> int:
+        """The number of the chunk that has its body."""
+        return self.number if self.chunk.is_shared else self.chunk.number
 
     @property
     def correlation_id(self) -> str | None:
@@ -301,7 +306,7 @@ class Ledger:
         self.journal_since = sequence
         self.base = sequence
         self.baseline = sequence
-        self.chunks: OrderedDict[int, ChunkHome] = OrderedDict()  # in the order of their homes
+        self.chunks = ChunkHomes()
         self.dedup_homes: deque[DedupHome] = deque()
         self.producer_numbers: OrderedDict[str, ProducerNumbers] = OrderedDict()  # by caller; in the order of homes
         self.fan_outs = FanOuts()

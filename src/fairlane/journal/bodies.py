@@ -19,6 +19,8 @@ import msgspec
 CHUNK_BYTES_MAX = 32 * 1024
 CHUNK_COUNT_MAX = 256
 _EMPTY_HEAD = b""
+_DECODED_BYTES = 200
+_BOUND_BYTES = 40
 
 
 class Head(msgspec.Struct, array_like=True, gc=False):
@@ -67,16 +69,20 @@ def pack(heads: Sequence[bytes], payloads: Sequence[bytes]) -> bytes:
     return b"".join(parts)
 
 
-def pack_plain(sizes: Sequence[int], payloads: memoryview) -> bytes:
+def pack_plain(sizes: Sequence[int], payloads: memoryview | bytes) -> bytes:
     """Encode bodies without heads, whose payloads lie one after the other, as a chunk."""
     count = len(sizes)
     return b"".join((struct.pack(f"<{1 + 2 * count}I", count, *bytes(count), *sizes), payloads))
 
 
 class Chunk:
-    """A decoded chunk, from which single bodies can be read."""
+    """A decoded chunk, from which single bodies can be read.
 
-    __slots__ = ("_bounds", "_data", "_splits")
+    Attributes:
+        memory_bytes: how much memory it takes: its bytes, and its bounds as numbers.
+    """
+
+    __slots__ = ("_bounds", "_data", "_splits", "memory_bytes")
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -87,10 +93,8 @@ class Chunk:
         sizes = map(add, heads, payloads) if has_heads else payloads
         self._bounds = [*accumulate(sizes, initial=4 + 8 * count)]
         self._splits = [*map(add, self._bounds, heads)] if has_heads else None
-
-    def __len__(self) -> int:
-        """Return the size of the chunk in bytes."""
-        return len(self._data)
+        tables = 2 if has_heads else 1
+        self.memory_bytes = len(data) + _DECODED_BYTES + tables * _BOUND_BYTES * len(self._bounds)
 
     def body(self, at: int) -> Body:
         """Return headers, correlation id and payload of one body."""

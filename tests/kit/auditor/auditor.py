@@ -391,7 +391,7 @@ def _picture(message: Message) -> tuple[object, ...]:
     after = message.after
     errors = () if after is None else tuple((one.at_ms, one.attempt, one.reason, one.error) for one in after.errors)
     return (
-        *(message.number, message.queue.name, message.chunk.number, message.size, path_of(message.key)),
+        *(message.number, message.queue.name, message.body_number, message.size, path_of(message.key)),
         *(message.weight, message.cost, int(message.priority), message.throttles, message.due_ms, message.deadline_ms),
         *(
             None if after is None else after.cap,

@@ -105,7 +105,7 @@ def _check_skips(engine: Engine, store: DamagedStore) -> None:
 def _check_bodies_are_refused(engine: Engine, store: DamagedStore) -> None:
     """Check that a message whose body is damaged is an error, and never an empty or another message."""
     for message in _messages(engine):
-        if message.chunk.number != store.body:
+        if message.body_number != store.body:
             continue
         try:
             engine.bodies.read([message])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from fairlane.adapters.memory.store import MemoryStore
+from fairlane.broker.inspection import needed_bodies
 from fairlane.core.decide import decide
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, NewMessage, Receipt
@@ -200,5 +201,5 @@ class BrokerMachine(SinkRules):
         ledger, store = self.broker.engine.ledger, self.broker.store
         assert isinstance(store, MemoryStore)
         states = {int(known.state[0], 16): known.state[1] for known in self.model.messages.values() if known.state}
-        assert set(store._bodies) == set(ledger.chunks) | set(states)
+        assert set(store._bodies) == set(needed_bodies(ledger))
         assert store.bodies(list(states)) == list(states.values())

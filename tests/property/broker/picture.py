@@ -20,7 +20,7 @@ def message_picture(message: Message) -> dict[str, Any]:
     return {
         "number": message.number,
         "queue": message.queue.name,
-        "chunk": message.chunk.number,
+        "chunk": message.body_number,
         "size": message.size,
         "terms": (message.key, message.weight, message.cost, int(message.priority), tuple(message.throttles)),
         "times": (message.enqueued_ms, message.due_ms, message.deadline_ms, message.joined),

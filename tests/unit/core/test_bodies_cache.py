@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from fairlane.adapters.memory.store import MemoryStore
@@ -64,10 +66,28 @@ def test_what_was_just_written_is_not_read_again() -> None:
 def test_the_cache_forgets_what_was_used_longest_ago() -> None:
     """Beyond its limit the cache lets go of the chunk that nobody has asked for the longest."""
     store = store_with({10: CHUNK, 20: CHUNK, 30: CHUNK})
-    bodies = Bodies(store, cache_bytes_max=2 * len(CHUNK))
+    bodies = Bodies(store, cache_bytes_max=1_500)
     for chunk in (10, 20, 10, 30, 10, 20):
         bodies.read([message(chunk, chunk)])
     assert store.reads == [10, 20, 30, 20]
+
+
+def test_the_cache_counts_what_it_takes_besides_the_bodies() -> None:
+    """Many tiny chunks, written or read, take no more memory than the limit of the cache."""
+    store = store_with(dict.fromkeys(range(1, 2000), CHUNK))
+    messages = [message(number, number) for number in range(1, 2_000)]
+    bodies = Bodies(store, cache_bytes_max=100_000)
+    tracemalloc.start()
+    try:
+        for number in range(1_000_000, 1_020_000):
+            bodies.keep([(number, bytes(bytearray(CHUNK)))])
+        for each in messages:
+            bodies.read([each])
+        store.reads.clear()
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept < 150_000
 
 
 def test_a_body_that_is_missing_is_an_error() -> None:

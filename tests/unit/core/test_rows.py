@@ -132,6 +132,21 @@ def test_a_million_messages_take_eighty_bytes_each() -> None:
     assert (after - before) / count < 80
 
 
+def test_a_message_enqueued_by_itself_takes_little_more() -> None:
+    """A waiting plain message takes at most 100 bytes in ledger and schedule if it was enqueued alone."""
+    ledger, count = ledger_with_queue(), 100_000
+    schedule = Schedule(ledger, 0)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for at in range(count):
+        record = enqueued(ledger, [f"tenant-{at % 1_000}"])
+        schedule.follow(record, apply(ledger, record, 0), 0)
+        del record
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (after - before) / count < 100
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("aid"), st.integers(1, 20_000), st.integers(1, 9_000)), max_size=30))
 def test_shelves_hold_what_a_dictionary_would(steps: list[tuple[str, int, int]]) -> None:

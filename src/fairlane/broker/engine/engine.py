@@ -115,11 +115,12 @@ class Engine(EngineLife):
             self._take_requests(cycle, queues)
         if self.pieces.lines or self.ledger.discarded.entries:
             tend_pieces(self, cycle, bytes_max=self.settings.cycle_bytes_max or PIECE_BYTES)
-        if self.producers.waiting or self.sinks.waiting:
-            self._serve_producers(cycle)
-        if self.redrives.running or self.redrives.dry_runs.running:
-            self.redrives.step(self, cycle)
-        self._settle_ends(cycle)
+        redrives = self.redrives
+        if self.producers.waiting or self.sinks.waiting or redrives.running or redrives.dry_runs.running:
+            self._serve_senders(cycle)
+        departed = self.schedule.departed(cycle.now_ms)
+        if departed or self.ledger.fan_outs.complete:
+            self._settle_ends(cycle, departed)
         if consumers.lines:
             consumers.serve(self, cycle, queues)
         if cycle.claims or self.schedule.revived:
@@ -146,10 +147,9 @@ class Engine(EngineLife):
         except Exception as error:  # noqa: BLE001 - a bug of ours: nothing of this tick was applied, so the others go on
             self._internal_error(error)
 
-    def _settle_ends(self, cycle: Cycle) -> None:
+    def _settle_ends(self, cycle: Cycle, departed: list[tuple[str, list[Message]]]) -> None:
         """Remove messages whose deadlines have passed, and release continuations whose members have all ended."""
-        if departed := self.schedule.departed(cycle.now_ms):
-            remove(self, cycle, departed)
+        remove(self, cycle, departed)
         for number in list(self.ledger.fan_outs.complete):
             self.execute(EndFanOut(number=number), cycle)
 
@@ -171,8 +171,8 @@ class Engine(EngineLife):
                 cycle.answer(work.reply, self._internal_error(error))
         cycle.current = None
 
-    def _serve_producers(self, cycle: Cycle) -> None:
-        """Try those that wait for capacity in their queues again. On a short disk refuse them: they would fill it."""
+    def _serve_senders(self, cycle: Cycle) -> None:
+        """Try those again that wait for capacity, or on a short disk refuse them. Then go on with redrives."""
         is_short = self.reserve.is_short
         if self.producers.waiting:
             if is_short:
@@ -182,6 +182,7 @@ class Engine(EngineLife):
             if is_short:
                 self.sinks.refuse(self.reserve.refusal(), cycle)
             self.sinks.retry(self, cycle)
+        self.redrives.step(self, cycle)
 
     def _tend(self, cycle: Cycle) -> None:
         """Do the broker's own work that is due."""

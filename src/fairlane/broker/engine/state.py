@@ -56,7 +56,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.CLOSED, Event.CLOSE): State.CLOSED,
 }
 
-RUNNING: Final = frozenset((State.RECOVERED, State.UP))
+RUNNING: Final = (State.UP, State.RECOVERED)
 """The states in which a cycle decides requests."""
 
 

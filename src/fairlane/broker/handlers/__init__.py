@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from fairlane.broker.handlers import batches, config, internal, messages, queues, schedules, uploads
 from fairlane.broker.handlers.checks import check_author, check_handlers, check_taking, check_wait
@@ -70,8 +70,8 @@ def submission_of(
     check = CHECKS.get(kind)
     if check is not None:
         check(request)
-    if isinstance(request, Redrive) and request.is_dry_run:
-        return Read(partial(start_dry_run, engine, request, by=by), reply)
+    if kind is Redrive and (redrive := cast("Redrive", request)).is_dry_run:
+        return Read(partial(start_dry_run, engine, redrive, by=by), reply)
     if kind in DECIDERS or kind in (TryHook, RunSchedule, StopRedrive):
         if by is not None:
             check_author(by)

@@ -37,7 +37,6 @@ def find_message(ledger: Ledger, number: int) -> Message | None:
                 message = None if queue is None else queue.messages.get(number) or queue.staged.get(number)
                 if message is not None:
                     return message
-        return None
     return None
 
 

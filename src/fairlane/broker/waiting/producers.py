@@ -233,11 +233,18 @@ def _some(request: Enqueue, given: Given, rows: list[int]) -> tuple[Enqueue, Giv
 
 
 def _meets_limit(results: Sequence[EnqueueResult | FairlaneError]) -> bool:
-    return not isinstance(results, EnqueuedIds) and any(isinstance(result, FullError) for result in results)
+    if type(results) is EnqueuedIds:
+        return False
+    return any(type(result) is not EnqueueResult and isinstance(result, FullError) for result in results)
 
 
 def _answer(results: Sequence[EnqueueResult | FairlaneError]) -> EnqueueResults:
-    if isinstance(results, EnqueuedIds):
+    if type(results) is EnqueuedIds:
+        return EnqueueResults(results=cast("list[EnqueueResult]", results))
+    for result in results:
+        if type(result) is not EnqueueResult:
+            break
+    else:
         return EnqueueResults(results=cast("list[EnqueueResult]", results))
     return EnqueueResults(
         results=[

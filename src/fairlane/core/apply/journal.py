@@ -14,7 +14,7 @@ from fairlane.core.dead_letters import has_died
 from fairlane.core.dedup_ids import DedupHome
 from fairlane.core.ledger import PRIORITIES, Ledger, Message, Queue
 from fairlane.core.pauses import PauseLog
-from fairlane.core.rows.chunks import ChunkHome
+from fairlane.core.rows.chunks import ChunkHome, homes_of_carried
 from fairlane.core.rows.shelves import PlainRow
 from fairlane.core.states.redrives import RedriveState
 from fairlane.core.states.uploads import Pieces
@@ -79,26 +79,29 @@ def carried(ledger: Ledger, record: records.Carried, at_ms: int) -> list[Message
 
 
 def _carry_messages(ledger: Ledger, record: records.Carried) -> None:
-    chunks: dict[int, ChunkHome] = {}
-    for image in record.messages:
-        chunk = chunks.get(image.chunk)
-        if chunk is None:
-            chunk = ledger.chunks.get(image.chunk) or ChunkHome(image.queue, image.chunk, 0, 0)
-            chunk.home, chunk.live = record.sequence, 0
-            chunks[image.chunk] = chunk
-        chunk.live += 1
-        chunk.head_bytes = image.head_bytes
-        chunk.note(image.queue)
-    for number, chunk in chunks.items():
-        ledger.chunks[number] = chunk
-        ledger.chunks.move_to_end(number)
-    for image in record.messages:
+    homes = homes_of_carried(ledger.chunks, record.messages, record.sequence)
+    for image, home in zip(record.messages, homes, strict=True):
         queue = ledger.queues[image.queue]
-        if image.number not in queue.messages and image.number not in queue.staged:
+        before = _move_home(queue, image.number, home)
+        if before is None:
             if ledger.keeps_rows(queue) and _is_plain(queue, image):
-                _revive_row(ledger, queue, image)
+                _revive_row(ledger, queue, image, home)
             else:
-                _revive(ledger, queue, image)
+                _revive(ledger, queue, image, home)
+        elif before is not home:
+            before.live -= 1
+            if not before.live:
+                ledger.chunks.remove(before)
+    ledger.chunks.move_to_later(dict.fromkeys(homes))
+
+
+def _move_home(queue: Queue, number: int, home: ChunkHome) -> ChunkHome | None:
+    """Set the home of a message, and return the one before. Return None if there is none of that number."""
+    staged = queue.staged.get(number)
+    if staged is None:
+        return queue.messages.move_home(number, home)
+    before, staged.chunk = staged.chunk, home
+    return before
 
 
 def _is_plain(queue: Queue, image: records.MessageImage) -> bool:
@@ -119,8 +122,7 @@ def _is_plain(queue: Queue, image: records.MessageImage) -> bool:
     )
 
 
-def _revive_row(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
-    chunk = ledger.chunks[image.chunk]
+def _revive_row(ledger: Ledger, queue: Queue, image: records.MessageImage, chunk: ChunkHome) -> None:
     if image.correlation_id is not None:
         _restore_correlation_id(chunk, image.number, image.correlation_id)
     queue.messages.add_row(image.number, PlainRow(image.key, chunk, image.size, image.enqueued_ms))
@@ -130,12 +132,12 @@ def _revive_row(ledger: Ledger, queue: Queue, image: records.MessageImage) -> No
     tally_in(queue, image.key, image.size)
 
 
-def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage) -> None:
+def _revive(ledger: Ledger, queue: Queue, image: records.MessageImage, chunk: ChunkHome) -> None:
     """Restore a message as it was when it was carried, since recovery began after its enqueue."""
     message = Message(
         image.number,
         queue,
-        ledger.chunks[image.chunk],
+        chunk,
         image.size,
         image.enqueued_ms,
         (
@@ -240,6 +242,7 @@ def baseline(ledger: Ledger, record: records.Baseline, _at_ms: int) -> list[Mess
         ledger.discarded.add(record.sequence, record.discarded)
     ledger.discarded.move(record.sequence)
     ledger.baseline = record.sequence
+    ledger.chunks.end_sharing()
     return []
 
 

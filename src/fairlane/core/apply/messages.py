@@ -84,6 +84,9 @@ def _take_in_rows(ledger: Ledger, queue: Queue, record: records.Enqueued, at_ms:
     """Make rows of the messages of a record, and the chunks that hold their bodies."""
     sizes, keys, known = record.sizes, record.terms.keys, record.correlation_ids
     home, heads = record.sequence, record.heads or repeat(0)
+    if len(sizes) == 1 and known is None and record.heads is None:
+        queue.messages.add_rows(home, sizes, keys, ledger.chunks.enter_single(queue.name, home), at_ms)
+        return
     for start, end, head in zip(record.chunks, [*record.chunks[1:], len(sizes)], heads, strict=False):
         number = home + start
         chunk = ledger.chunks[number] = ChunkHome(
@@ -103,9 +106,11 @@ def take_in(
     known = record.correlation_ids
     number = home
     for start, end, head in zip(record.chunks, ends, heads, strict=False):
-        chunk = ledger.chunks[number] = ChunkHome(
-            queue.name, number, home, end - start, None if known is None else known[start:end], head
-        )
+        if known is None and not head and len(record.sizes) == 1:
+            chunk: ChunkHome = ledger.chunks.enter_single(queue.name, number)
+        else:
+            own = None if known is None else known[start:end]
+            chunk = ledger.chunks[number] = ChunkHome(queue.name, number, home, end - start, own, head)
         for size, row in zip(record.sizes[start:end], rows, strict=False):
             message = among[number] = Message(number, queue, chunk, size, at_ms, row)
             messages.append(message)
@@ -348,9 +353,9 @@ def take_out(ledger: Ledger, record: records.OfMessages) -> list[Message]:
         if message.token:
             leased += 1
             message.token = 0
-        message.chunk.live -= 1
-        if not message.chunk.live:
-            drop_chunk(ledger, message.chunk)
+        (chunk := message.chunk).live -= 1
+        if chunk.is_shared or not chunk.live:
+            drop_chunk(ledger, message)
         if message.after is not None:
             _drop_rarities(ledger, message, message.after)
     queue.leased -= leased
@@ -363,10 +368,11 @@ def take_out(ledger: Ledger, record: records.OfMessages) -> list[Message]:
     return messages
 
 
-def drop_chunk(ledger: Ledger, chunk: ChunkHome) -> None:
-    """Drop a chunk whose messages are all gone."""
-    if ledger.chunks.pop(chunk.number, None) is not None:
-        ledger.dropped.append(chunk.number)
+def drop_chunk(ledger: Ledger, message: Message) -> None:
+    """Drop the chunk of a message that was the last of it."""
+    chunk = message.chunk
+    if chunk.live or ledger.chunks.pop(chunk.number, None) is not None:
+        ledger.dropped.append(message.number if chunk.is_shared else chunk.number)
 
 
 def _drop_rarities(ledger: Ledger, message: Message, after: Aftermath) -> None:

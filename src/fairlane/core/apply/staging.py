@@ -101,9 +101,10 @@ def unstage(ledger: Ledger, queue: Queue, numbers: Iterable[int]) -> None:
         ledger.size -= message.size
         ledger.messages -= 1
         tally_out(queue, message.key, message.size)
-        message.chunk.live -= 1
-        if not message.chunk.live:
-            drop_chunk(ledger, message.chunk)
+        chunk = message.chunk
+        chunk.live -= 1
+        if chunk.is_shared or not chunk.live:
+            drop_chunk(ledger, message)
 
 
 def sink_set(ledger: Ledger, record: SinkSet, at_ms: int) -> list[Message]:

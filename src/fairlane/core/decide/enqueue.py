@@ -185,6 +185,9 @@ def packed(messages: Sequence[NewMessage], sequence: int, *, is_plain: bool = Fa
     """Pack the bodies of new messages. Plain messages have neither headers nor correlation ids."""
     if is_plain and type(messages) is MessageColumns:
         return _packed_columns(messages.payloads, sequence)
+    if is_plain and len(messages) == 1:
+        payload = messages[0].payload
+        return Packed([len(payload)], [0], [(sequence, pack_plain((len(payload),), payload))])
     payloads = [message.payload for message in messages]
     sizes = [len(payload) for payload in payloads]
     if is_plain:

@@ -170,7 +170,7 @@ def _carried_pieces(message: Message) -> int:
 
 
 def _messages_of(ledger: Ledger, chunk: ChunkHome) -> list[Message]:
-    """Return the messages of a chunk. They have consecutive numbers, and may be in several queues."""
+    """Return the messages of a home. Their numbers are near each other, and they may be in several queues."""
     found = []
     names = [name for plain in (chunk.queue, *chunk.others) for name in (plain, dlq_of(plain))]
     queues = [ledger.queues[name] for name in names if name in ledger.queues]
@@ -219,7 +219,7 @@ def _image(message: Message) -> MessageImage:
     return MessageImage(
         message.number,
         message.queue.name,
-        message.chunk.number,
+        message.body_number,
         message.size,
         message.key,
         message.weight,

@@ -123,6 +123,14 @@ class Messages(MutableMapping[int, "Message"]):
         self.objects.update(zip(numbers, messages, strict=True))
         return messages
 
+    def move_home(self, number: int, home: ChunkHome) -> ChunkHome | None:
+        """Set the home of a message, and return the one before. Return None if there is none of that number."""
+        message = self.objects.get(number)
+        if message is None:
+            return self._rows.move_home(number, home)
+        before, message.chunk = message.chunk, home
+        return before
+
     def promote_all(self) -> None:
         """Make every message the object that it is from now on."""
         for number in list(self._rows):

@@ -180,6 +180,18 @@ class Shelves:
         at = shelf.place_of(number)
         return None if at < 0 else shelf.row(at)
 
+    def move_home(self, number: int, home: ChunkHome) -> ChunkHome | None:
+        """Set the home of a row, and return the one before. Return None if there is no row of that number."""
+        place = bisect_right(self._firsts, number) - 1
+        if place < 0:
+            return None
+        shelf = self._shelves[place]
+        at = shelf.place_of(number)
+        if at < 0:
+            return None
+        before, shelf.chunks[at] = shelf.chunks[at], home
+        return before
+
     def take(self, number: int) -> PlainRow | None:
         """Remove a row and return it, None if there is none of that number."""
         place = bisect_right(self._firsts, number) - 1
