@@ -48,8 +48,8 @@ def test_attempts_are_read_with_their_ends(tmp_path: Path) -> None:
     of_first = slice(recording.first[0], recording.first[1])
     assert list(recording.hold_ms[of_first]) == [70, 90]
     assert recording.end[of_first] == [RETURNED, ACKED]
-    assert recording.delay_ms[of_first] == [500, 0]
-    assert recording.settle[of_first] == [0, 2]
+    assert list(recording.delay_ms[of_first]) == [500, 0]
+    assert list(recording.settle[of_first]) == [0, 2]
     of_second = slice(recording.first[1], recording.first[2])
     assert recording.end[of_second] == [EXPIRED, DEAD]
     assert list(recording.hold_ms[of_second]) == [2_000, 0]

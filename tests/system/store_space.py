@@ -14,8 +14,8 @@ from tests.kit.servers.azurite import AzuriteServer
 from tests.kit.servers.stores import PostgresServer, S3Server
 
 _IN_POSTGRES: LiteralString = """
-SELECT (SELECT COALESCE(SUM(OCTET_LENGTH(page)), 0) FROM fairlane_pages WHERE namespace = %(namespace)s)
-     + (SELECT COALESCE(SUM(OCTET_LENGTH(body)), 0) FROM fairlane_bodies WHERE namespace = %(namespace)s)"""
+SELECT (SELECT COALESCE(SUM(OCTET_LENGTH(page)), 0) FROM fairlane_pages WHERE STARTS_WITH(namespace, %(prefix)s))
+     + (SELECT COALESCE(SUM(OCTET_LENGTH(body)), 0) FROM fairlane_bodies WHERE STARTS_WITH(namespace, %(prefix)s))"""
 
 
 def bytes_in_folder(folder: Path) -> int:
@@ -30,10 +30,10 @@ def bytes_in_folder(folder: Path) -> int:
     return total
 
 
-def bytes_in_postgres(server: PostgresServer, namespace: str) -> int:
-    """Return the size of the rows of a namespace."""
+def bytes_in_postgres(server: PostgresServer, prefix: str) -> int:
+    """Return the size of the rows of all namespaces with a prefix; in a cluster each group has one."""
     with psycopg.connect(server.url) as connection:
-        row = connection.execute(_IN_POSTGRES, {"namespace": namespace}).fetchone()
+        row = connection.execute(_IN_POSTGRES, {"prefix": prefix}).fetchone()
     assert row is not None
     return int(row[0])
 

@@ -24,7 +24,7 @@ from .store_space import bytes_in_bucket, bytes_in_folder, bytes_in_postgres
 
 MIB = 1024 * 1024
 SILENCE = ("--upload-silence-ms", "1000")
-_UPLOADER = """
+UPLOADER = """
 import sys
 from fairlane.client import Client
 
@@ -86,7 +86,7 @@ def uploading(server: ServerProcess, *, size: int = 4 * MIB) -> subprocess.Popen
     """Start a client that uploads without end, and return once more than a size is stored."""
     with server.http() as http:
         http.post("/queues/ensure", json={"queue": "films"})
-    command = [sys.executable, "-c", _UPLOADER, f"ws://{server.address}"]
+    command = [sys.executable, "-c", UPLOADER, f"ws://{server.address}"]
     client = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_until(lambda: any(upload["size"] > size for upload in opened_uploads(server)), what="pieces arrive")
     return client
