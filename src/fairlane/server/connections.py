@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from fairlane.errors import TooManyConnections
@@ -28,6 +29,8 @@ REASONS: Final = (
     *("head_timeout", "body_timeout", "handshake_timeout", "idle_timeout", "malformed"),
 )
 """Why the server refuses or closes a connection."""
+CALLS_PER_CONNECTION: Final = 4
+"""Calls over gRPC at a time, for each connection that is allowed; most of them wait for messages."""
 _RETRY_AFTER_MS: Final = 1_000
 
 
@@ -145,3 +148,61 @@ class Connections:
         self._held[holder] -= 1
         if not self._held[holder]:
             del self._held[holder]
+
+
+@dataclass(slots=True, eq=False)
+class _Calls:
+    """The calls of one caller: how many, and on each connection."""
+
+    count: int = 0
+    by_connection: Counter[str] = field(default_factory=Counter)
+
+
+class CallsInProgress:
+    """The calls over gRPC that each caller has in progress, and the connections that they are on.
+
+    gRPC accepts its connections itself. It shows one only with a call, and not when it is closed. So a connection
+    counts against a caller for as long as a call of that caller on it is in progress.
+    """
+
+    def __init__(self, limits: CallLimits) -> None:
+        self._limits = limits
+        self._calls: dict[str, _Calls] = {}
+
+    def begin(self, caller: Caller, holder: str, connection: str) -> Callable[[], None]:
+        """Count a call, and return what to call when it has ended.
+
+        Args:
+            caller: whose call it is.
+            holder: whom it counts against.
+            connection: names the connection it is on.
+
+        Raises:
+            TooManyConnections: the caller has as many calls, or connections with calls, as it may.
+        """
+        name = "connections_per_address_max" if caller.id is None else "connections_per_key_max"
+        most: int = getattr(self._limits, name)
+        calls = self._calls.get(holder) or _Calls()
+        if calls.count >= CALLS_PER_CONNECTION * most:
+            cause = f"{calls.count} gRPC calls are in progress; {CALLS_PER_CONNECTION} times {name} is the most."
+            raise TooManyConnections(f"{_whose(caller)}: {cause}", retry_after_ms=_RETRY_AFTER_MS)
+        if connection not in calls.by_connection and len(calls.by_connection) >= most:
+            cause = f"{len(calls.by_connection)} gRPC connections have calls in progress; {name} is {most}."
+            raise TooManyConnections(f"{_whose(caller)}: {cause}", retry_after_ms=_RETRY_AFTER_MS)
+        self._calls[holder] = calls
+        calls.count += 1
+        calls.by_connection[connection] += 1
+        return partial(self._end, holder, connection)
+
+    def _end(self, holder: str, connection: str) -> None:
+        calls = self._calls[holder]
+        calls.count -= 1
+        calls.by_connection[connection] -= 1
+        if not calls.by_connection[connection]:
+            del calls.by_connection[connection]
+        if not calls.count:
+            del self._calls[holder]
+
+
+def _whose(caller: Caller) -> str:
+    return "This address" if caller.id is None else f"API key {caller.name!r}"

@@ -21,7 +21,7 @@ from fairlane.journal.records import AnyRecord
 from fairlane.server.access_log import AccessLog
 from fairlane.server.addresses import Network, block_of
 from fairlane.server.api_keys import ApiKeys
-from fairlane.server.connections import SCOPE_KEY, Connections, OpenConnection
+from fairlane.server.connections import SCOPE_KEY, CallsInProgress, Connections, OpenConnection
 from fairlane.server.interfaces.asgi import Headers, Scope, address_of
 from fairlane.server.limits import CallLimits
 from fairlane.server.live.recorder import HistoryRecorder
@@ -76,6 +76,7 @@ class ServerContext:
         self.limits = limits if limits is not None else CallLimits()
         self.connections = Connections(self.limits, trusted=trusted_proxies)
         """The open connections, where our own server accepts them."""
+        self.grpc_calls = CallsInProgress(self.limits)
         self.waiters = CallerWaits(self.limits.waiters_per_caller_max)
         """What each caller waits for."""
         self._room = Room(self.limits.unread_total_bytes_max)

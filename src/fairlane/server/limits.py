@@ -32,7 +32,8 @@ class CallLimits:
         calls_max: calls in flight on one connection of the stream; more are not read until one is answered.
         connections_max: open connections over HTTP and the stream, and as many again over gRPC.
         connections_per_address_max: of these, connections from one address that have shown no API key.
-        connections_per_key_max: of these, connections of one API key.
+        connections_per_key_max: of these, connections of one API key. Over gRPC, where only connections with calls are
+            known, it may have as many, and four times as many calls in progress.
         waiters_per_caller_max: long polls, channels and subscriptions of one caller at the same time, counted by its
             API key, or by its address where authentication is disabled.
         descriptors_reserved: file descriptors that are not used for connections, so that the store can work.

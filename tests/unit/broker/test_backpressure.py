@@ -249,3 +249,10 @@ def test_low_priority_can_not_push_out_high() -> None:
     with pytest.raises(QueueFull):
         broker.enqueue("q", b"low", priority="low")
     assert payloads(broker.lease("q", 9)) == [b"high"]
+
+
+def test_each_message_of_a_batch_is_refused_or_taken_by_its_own_size() -> None:
+    """Messages that are refused like the one before them hide no smaller one behind them."""
+    broker = broker_with({"waiting_bytes_max": 10})
+    results = broker.enqueue_many("q", [message(bytes(size)) for size in (6, 6, 6, 4, 4)])
+    assert codes(results) == [None, "queue_full", "queue_full", None, "queue_full"]

@@ -273,11 +273,16 @@ def refusals(room: QueueRoom, messages: Sequence[NewMessage], terms: Terms) -> d
         return {}
     # The broker has the bytes of an upload already; only the queue and the key get them now.
     held = [0 if message.upload is None else size for message, size in zip(messages, sizes, strict=True)]
-    tried = (room.take(key, size, held=own) for key, size, own in zip(terms.keys, sizes, held, strict=True))
-    refused = {at: refusal for at, refusal in enumerate(tried) if refusal is not None}
-    if terms.costs is not None:
-        for at, refusal in refused.items():
-            refusal.cost = terms.costs[at]
+    costs = terms.costs or [1] * len(messages)
+    refused: dict[int, FullError] = {}
+    refusal = before = None
+    for at, asked in enumerate(zip(terms.keys, sizes, held, costs, strict=True)):
+        if refusal is None or asked != before:  # a refusal takes no room, so one like it is refused likewise
+            key, size, own, cost = before = asked
+            refusal = room.take(key, size, held=own)
+        if refusal is not None:
+            refusal.cost = cost
+            refused[at] = refusal
     return refused
 
 

@@ -98,6 +98,14 @@ class Call:
         if self._server.rates is not None:
             self._server.admit(caller, self._address)
 
+    def begin(self, caller: Caller) -> None:
+        """Count the call among those that the caller has in progress, until it ends.
+
+        Raises TooManyConnections if the caller has as many as it may.
+        """
+        end = self._server.grpc_calls.begin(caller, self.holder(caller), self._context.peer())
+        self._context.add_done_callback(cast("Any", lambda _: end()))
+
     async def message(self, reads: MessageReads, caller: Caller) -> bytes:
         """Return the message of the call. Raises InvalidArgument or WaitTimedOut if it does not come."""
         return await reads.read(self._context, self.holder(caller))
@@ -187,6 +195,7 @@ async def answer(
 async def _answered(server: ServerContext, method: Method, reads: MessageReads, call: Call) -> msgspec.Struct:
     try:
         caller = call.known = call.caller()
+        call.begin(caller)
         call.admit(caller)
         server.check_before_reading(VERBS[method.verb], caller)
         data = await call.message(reads, caller)

@@ -170,6 +170,7 @@ class _Consuming:
         Raises:
             FairlaneError: the call ends for another reason than the client stopping.
         """
+        self._call.begin(self._caller)
         self._call.admit(self._caller)
         self._server.check_before_reading(Lease.verb, self._caller)
         request = _opening(await self._call.message(reads, self._caller))

@@ -96,7 +96,9 @@ class Reflection:
     async def _serve(self, requests: AsyncIterator[Any], context: Context) -> None:
         call = Call(self._server, context, "reflection")
         try:
-            with self._server.waiters.counted(call.holder(call.caller())):
+            caller = call.caller()
+            call.begin(caller)
+            with self._server.waiters.counted(call.holder(caller)):
                 responses: Any = self._servicer.ServerReflectionInfo(requests, context)  # its types are wrong
                 async for response in responses:
                     await context.write(response)

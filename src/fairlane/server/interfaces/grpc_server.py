@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fairlane.errors import InvalidArgument
+from fairlane.server.connections import CALLS_PER_CONNECTION
 from fairlane.server.context import ServerContext
 from fairlane.server.settings import ServerSettings
 
@@ -47,8 +48,6 @@ _CONSUME: Final = "Consume"
 _LEASE: Final = "lease"
 _GRACE_S: Final = 5
 _KEEPALIVE_MS: Final = 20_000
-_CALLS_PER_CONNECTION: Final = 4
-"""Calls at a time in all, for each of the ``connections_max`` consumers; most of them wait for messages."""
 
 _READS: Final[Mapping[str, Read]] = {
     "enqueue": messages.read_enqueue,
@@ -81,7 +80,7 @@ class GrpcInterface:
         """Serve nothing before ``start``. The message of a call may take ``read_s_max`` seconds to arrive."""
         limits = server.limits
         self._context = server
-        calls_max = _CALLS_PER_CONNECTION * limits.connections_max
+        calls_max = CALLS_PER_CONNECTION * limits.connections_max
         self._reads = MessageReads(calls_max=calls_max // 2, seconds_max=read_s_max)
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=calls_max,

@@ -36,12 +36,14 @@ class Attack:
 
     Attributes:
         name: the name to choose it by.
+        finding: the number of the finding of the security review that it repeats.
         title: what is tried, in a few words.
         run: tries it. It calls ``begin`` once its preparations are done: stall and memory count from there.
         needs_keys: whether it is about rights, so that it means nothing where authentication is disabled.
     """
 
     name: str
+    finding: str
     title: str
     run: Callable[[AttackedServer, Callable[[], None]], Outcome]
     needs_keys: bool = False

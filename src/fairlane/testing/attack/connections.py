@@ -138,8 +138,8 @@ def readable_files(target: AttackedServer, begin: Callable[[], None]) -> Outcome
 
 
 ATTACKS: Final = (
-    Attack("silent-connections", "silent connections", silent_sockets),
-    Attack("many-waiters", "thousands of waiting consumers", many_channels),
-    Attack("log-lines", "forged and huge log lines", forged_log_lines),
-    Attack("file-modes", "files that others may read", readable_files),
+    Attack("silent-connections", "H2", "silent connections", silent_sockets),
+    Attack("many-waiters", "M1", "thousands of waiting consumers", many_channels),
+    Attack("log-lines", "M5, L3", "forged and huge log lines", forged_log_lines),
+    Attack("file-modes", "M8", "files that others may read", readable_files),
 )

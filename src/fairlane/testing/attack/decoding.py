@@ -1,27 +1,22 @@
-"""Attacks by the size and shape of a request, and by not reading answers."""
+"""Attacks by the size and shape of a request."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from importlib import import_module
 from typing import Final
 
 import msgspec
 
 from fairlane.model.limits import BATCH_MAX
-from fairlane.model.message import NewMessage
 from fairlane.testing.attack.attack import Attack, Outcome
-from fairlane.testing.attack.target import JSON, MSGPACK, AttackedServer, pause
+from fairlane.testing.attack.target import JSON, MSGPACK, AttackedServer
 from fairlane.verbs.keys import Grant
 
 _MIB: Final = 1024 * 1024
 _BODY_BYTES: Final = 24 * _MIB - 1024
 _RECEIPT: Final = msgspec.msgpack.encode({"id": "0", "token": 1})
-_WAITING, _PAYLOAD = 100, b"x" * _MIB
-_UNREAD_S: Final = 3.0
 
 
 def _listing(queue: str, field: str, item: bytes, size: int) -> bytes:
@@ -66,44 +61,6 @@ def _json(queue: str, size: int) -> bytes:
     return b'{"queue":"%s","messages":[%s{}]}' % (queue.encode(), b"{}," * (size // 3))
 
 
-def unread_stream(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
-    """Ask for everything on a stream, and read nothing."""
-    queue, api_key = _filled(target, "unread-stream")
-    begin()
-    with ExitStack() as stack:
-        for _ in range(4):
-            stream = stack.enter_context(target.stream(api_key))
-            stream.send(msgspec.msgpack.encode([0, 1, "consume", {"queue": queue, "credit": 10_000}]))
-            stack.callback(stream.socket.shutdown, socket.SHUT_RDWR)  # a close would read what is left
-        pause(_UNREAD_S)
-    return Outcome(4)
-
-
-def unread_answers(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
-    """Ask for the same large answer many times, and read nothing."""
-    queue, api_key = _filled(target, "unread-answers")
-    body = msgspec.json.encode({"queue": queue, "count": _WAITING, "with_body": True})
-    authorization = "" if api_key is None else f"Authorization: Bearer {api_key}\r\n"
-    host = target.address.host
-    head = f"POST /v1/queue/peek HTTP/1.1\r\nHost: {host}\r\nContent-Type: {JSON}\r\n{authorization}"
-    begin()
-    with ExitStack() as stack:
-        for _ in range(20):
-            connection = stack.enter_context(target.address.socket())
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        pause(_UNREAD_S)
-    return Outcome(20)
-
-
-def _filled(target: AttackedServer, name: str) -> tuple[str, str | None]:
-    """Return a queue with large messages, and an API key of its consumer."""
-    queue = target.queue(name)
-    for _ in range(_WAITING // 10):
-        target.admin.enqueue_many(queue, [NewMessage(payload=_PAYLOAD)] * 10)
-    return queue, target.api_key(name, Grant(right="consume", queues=queue))
-
-
 def forged_node(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
     """Pretend to be a node of the cluster, with long names that a node would have to remember."""
     queue = target.queue("forged")
@@ -143,9 +100,7 @@ def _is_refused(call: Callable[[bytes], object], error: type[Exception]) -> bool
 
 
 ATTACKS: Final = (
-    Attack("long-lists", "lists of millions of tiny items", long_lists),
-    Attack("unread-stream", "a stream that reads nothing", unread_stream),
-    Attack("unread-answers", "large answers that are never read", unread_answers),
-    Attack("forged-node", "forged headers of a node", forged_node),
-    Attack("grpc-bodies", "large gRPC messages without an API key", grpc_without_key, needs_keys=True),
+    Attack("long-lists", "C1", "lists of millions of tiny items", long_lists),
+    Attack("forged-node", "M3", "forged headers of a node", forged_node),
+    Attack("grpc-bodies", "M4", "large gRPC messages without an API key", grpc_without_key, needs_keys=True),
 )

@@ -41,6 +41,6 @@ def long_script(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
 
 
 ATTACKS: Final = (
-    Attack("slow-hook", "a slow hook", slow_hook),
-    Attack("slow-compile", "scripts that take long to compile", long_script),
+    Attack("slow-hook", "H1", "a slow hook", slow_hook),
+    Attack("slow-compile", "H1", "scripts that take long to compile", long_script),
 )

@@ -8,9 +8,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
+from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import NewMessage
 from fairlane.testing.attack.attack import Attack, Outcome
-from fairlane.testing.attack.target import AttackedServer, Response
+from fairlane.testing.attack.target import MSGPACK, AttackedServer, Response
 from fairlane.verbs.keys import Grant
 
 _RATE: Final = 20
@@ -18,6 +21,7 @@ _SECONDS: Final = 6.0
 _SHARE_MIN: Final = 0.35
 _COUNT: Final = 100
 _TURNS_MIN: Final = 450
+_FLOOD: Final = 300_000
 
 
 def _own_key(target: AttackedServer, queue: str, tenant: str = "acme") -> str | None:
@@ -124,11 +128,27 @@ def read_config(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
     return Outcome(1, int(not is_shown), "a hook read the configuration of others" if is_shown else "")
 
 
+def flood(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
+    """Enqueue as many messages as a few hundred kilobytes of requests can hold, also beyond the limit of a queue."""
+    queues = [target.queue("flood"), target.queue("flood-full", waiting_max=_FLOOD // 10)]
+    api_keys = [target.api_key(f"flood-{queue}", Grant(right="produce", queues=queue)) for queue in queues]
+    begin()
+    refused = 0
+    for _ in range(_FLOOD // BATCH_MAX):
+        for queue, api_key in zip(queues, api_keys, strict=True):
+            body = msgspec.msgpack.encode({"queue": queue, "messages": [{}] * BATCH_MAX})
+            answer = target.post("queue/enqueue", body, api_key=api_key, content_type=MSGPACK)
+            refused += _refused(answer, BATCH_MAX)
+    over = target.admin.queue(queues[1]).waiting - _FLOOD // 10
+    return Outcome(2 * _FLOOD, refused, f"a queue took {over} messages beyond waiting_max" if over > 0 else "")
+
+
 ATTACKS: Final = (
-    Attack("forged-key", "messages under another tenant's key", forged_key, needs_keys=True),
-    Attack("shared-throttle", "all tokens of a shared throttle", shared_throttle),
-    Attack("dedup-id", "another tenant's dedup id", squatted_dedup_id),
-    Attack("own-weight", "a weight of 1,000", own_weight, needs_keys=True),
-    Attack("stolen-token", "another consumer's lease token", stolen_token, needs_keys=True),
-    Attack("foreign-config", "a hook that reads foreign config", read_config, needs_keys=True),
+    Attack("forged-key", "C2", "messages under another tenant's key", forged_key, needs_keys=True),
+    Attack("flood", "M9", "hundreds of thousands of messages", flood),
+    Attack("shared-throttle", "H4", "all tokens of a shared throttle", shared_throttle),
+    Attack("dedup-id", "H5", "another tenant's dedup id", squatted_dedup_id),
+    Attack("own-weight", "H6", "a weight of 1,000", own_weight, needs_keys=True),
+    Attack("stolen-token", "L2", "another consumer's lease token", stolen_token, needs_keys=True),
+    Attack("foreign-config", "M7", "a hook that reads foreign config", read_config, needs_keys=True),
 )
