@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from fairlane.adapters.parquet_export import export_segment
+from fairlane.broker.refusals import RECORDED_EVERY_MS
 from fairlane.journal.identity import JournalIdentity
 from fairlane.journal.records import SegmentImage
 from fairlane.model.ids import message_number
@@ -18,6 +20,7 @@ from fairlane.testing.stepped import SteppedBroker
 from tests.kit.simulation.simulation import Simulation
 from tests.spark.table_rows import told
 from tests.system.server_process import ServerProcess
+from tests.unit.broker.stepping import broker_with, message
 
 
 def export(broker: SteppedBroker, folder: Path) -> None:
@@ -114,6 +117,33 @@ def test_a_simulation_and_its_tables_agree(spark: SparkSession, tmp_path: Path, 
     in_queues = events.where("kind = 'leased' AND queue NOT LIKE '%.dlq'").count()
     assert usage is not None
     assert (usage["sum(enqueued)"], usage["sum(leased)"]) == (kinds["enqueued"] + kinds["published"], in_queues)
+
+
+@pytest.mark.long
+def test_refused_messages_agree_with_the_broker(spark: SparkSession, tmp_path: Path) -> None:
+    """What limits keep out is compared with the broker's own count, which begins anew with a queue created again."""
+    broker = broker_with({"key_waiting_max": 1})
+    broker.create_queue("again", {"key_waiting_max": 1})
+    refuse(broker, "q", 5)
+    refuse(broker, "again", 2)
+    broker.delete_queue("again")
+    broker.create_queue("again", {"key_waiting_max": 1})
+    refuse(broker, "again", 1)
+    export(broker, tmp_path / "journal")
+    run_pipeline(spark, JournalFolder(tmp_path / "journal"), tmp_path / "tables")
+    refuse(broker, "q", 3)
+    found = verify(spark, broker, tmp_path / "tables")
+    assert (found.mismatches, found.gaps, found.queues) == ([], (), 4)
+    usage = read_table(spark, tmp_path / "tables", "tenant_usage").groupBy("queue").agg(F.sum("refused").alias("sum"))
+    assert told(usage, "queue", "sum") == [("again", 3), ("q", 5)]
+    assert (broker.queue("q").refused, broker.queue("again").refused) == (8, 1)
+
+
+def refuse(broker: SteppedBroker, queue: str, count: int) -> None:
+    """Have so many messages of a tenant refused that has one already, or gets it now."""
+    room = 0 if broker.queue(queue).waiting else 1
+    broker.enqueue_many(queue, [message(fairness_key="acme")] * (count + room))
+    broker.advance(RECORDED_EVERY_MS)
 
 
 @pytest.mark.long
