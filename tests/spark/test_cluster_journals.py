@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+import msgspec
 import pytest
 
 from fairlane.assembly import BrokerConfig, open_async_broker
-from fairlane.errors import InvalidArgument
+from fairlane.errors import InvalidArgument, QueueNotFound
 from fairlane.model.partitions import NUMBER_BITS
-from fairlane.spark.pipeline.journals import accepted
+from fairlane.spark.pipeline.groups import groups_of
+from fairlane.spark.pipeline.journals import JournalCoverage, accepted
 from fairlane.spark.pipeline.live import LiveCluster, LiveJournal, live_source
 from fairlane.spark.source.server_address import ServerAddress
 from tests.spark.test_numbered_journal import serving
@@ -53,6 +55,43 @@ def test_every_group_and_partition_has_a_journal_in_the_pipeline() -> None:
                 assert [reader["name"] for reader in answer["readers"]] == ["pipeline"]
 
     run(main())
+
+
+def test_each_journal_of_the_tables_is_compared_with_the_queues_of_its_group() -> None:
+    """All of them, or that of one queue; what the cluster or the tables lack is told, and a group may be gone."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            await split(cluster, "orders", 2)
+            await everybody_knows(cluster, "orders", 2)
+            await made(cluster, "mails")
+            await asyncio.to_thread(partial(check_groups, place(cluster)))
+
+    run(main())
+
+
+def check_groups(server: ServerAddress) -> None:
+    journals = accepted((), live_source(server).journals(), new_epoch=False)
+    gone = JournalCoverage(journal_id="00000000000000aa", group="calls")
+    with server.client() as client:
+        found = groups_of(client, [*journals, gone], None)
+        names = {each.journal.group: (each.queue, each.names(["orders~1"])) for each in found}
+        assert names == {
+            "mails": ("mails", ["mails", "mails.dlq", "orders~1"]),
+            "orders": ("orders~0", ["orders", "orders.dlq", "orders~1"]),
+            "orders~1": ("orders~1", ["orders~1", "orders~1.dlq"]),
+            "calls": (None, []),
+        }
+        assert [each.journal.group for each in groups_of(client, journals, "mails")] == ["mails"]
+        mails = next(each for each in journals if each.group == "mails")
+        unnamed = msgspec.structs.replace(mails, group="")
+        assert [each.queue for each in groups_of(client, [unnamed], "mails")] == ["mails"]
+        with pytest.raises(InvalidArgument, match="lack the journal of group orders"):
+            groups_of(client, [mails, gone], None)
+        with pytest.raises(InvalidArgument, match="lack the journal of group mails"):
+            groups_of(client, [each for each in journals if each is not mails], "mails")
+        with pytest.raises(QueueNotFound, match="'calls' does not exist"):
+            groups_of(client, journals, "calls")
 
 
 def test_a_server_on_its_own_is_one_journal() -> None:

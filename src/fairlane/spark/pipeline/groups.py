@@ -59,6 +59,7 @@ def groups_of(broker: AllVerbs[Any], journals: Sequence[JournalCoverage], queue:
 
     Raises:
         InvalidArgument: the broker is no cluster, or it has groups that the tables do not have yet.
+        QueueNotFound: the cluster has no such queue.
     """
     view = _cluster(broker) if queue is not None or len(journals) > 1 or journals[0].group else None
     if view is None and len(journals) > 1:
@@ -81,22 +82,33 @@ def _cluster(broker: AllVerbs[Any]) -> ClusterView | None:
 def _groups(
     broker: AllVerbs[Any], journals: Sequence[JournalCoverage], view: ClusterView, queue: str | None
 ) -> Iterator[GroupJournal]:
-    known = {journal.journal_id: _group(view, journal.group) for journal in journals}
-    wanted = None if queue is None else _group(view, served_name(queue))
+    wanted = None if queue is None else _wanted(view, queue)
+    if len(journals) == 1 and wanted is not None:  # an export tells the group only if it is in a folder of its name
+        known: dict[str, GroupView | None] = {journals[0].journal_id: wanted}
+    else:
+        known = {journal.journal_id: _group(view, journal.group) for journal in journals}
     there = {group.name for group in known.values() if group is not None}
-    lacking = [group.name for group in view.groups if group.queues and group.name not in there]
-    if lacking and queue is None and len(journals) > 1:
+    needed = [wanted] if wanted is not None else [each for each in view.groups if each.queues and len(journals) > 1]
+    if lacking := [group.name for group in needed if group.name not in there]:
         raise InvalidArgument(f"The tables lack the journal of group {lacking[0]}. Run 'fairlane pipeline run' first.")
     splits = frozenset(view.splits)
     for journal in journals:
         group = known[journal.journal_id]
-        if queue is not None and len(journals) > 1 and (group is None or group != wanted):
+        if wanted is not None and group != wanted:
             continue
         if group is None:
-            yield GroupJournal(broker, journal, queue, is_gone=queue is None)
+            yield GroupJournal(broker, journal, is_gone=True)
             continue
         first = group.queues[0]
         yield GroupJournal(broker, journal, partition_name(first, 0) if first in splits else first, group, splits)
+
+
+def _wanted(view: ClusterView, queue: str) -> GroupView:
+    """Return the group of a queue."""
+    found = _group(view, served_name(queue))
+    if found is None:
+        raise QueueNotFound(f"Queue {queue!r:.150} does not exist.")
+    return found
 
 
 def _group(view: ClusterView, name: str) -> GroupView | None:
