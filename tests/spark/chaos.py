@@ -22,17 +22,39 @@ import pyarrow.parquet as pq
 from fairlane.client import Client
 from fairlane.spark.pipeline.stream import CHECKPOINT
 from tests.kit.waiting import PATIENCE_S
-from tests.spark.chaos_driver import ROWS
 from tests.spark.queues import address, fill, until
 from tests.system.server_process import ROOT, ServerProcess, serving
 
-_BATCHES = 4
-_LONGEST_S = 1.0
+_SLICE = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How far apart kills are, so that they hit any moment of a batch, and none of them comes after the last row.
+
+    Attributes:
+        batches: how many batches a driver begins at most before its end draws near.
+        longest_s: how much later it is killed at most.
+        rows: how many rows there are for each kill.
+    """
+
+    batches: int
+    longest_s: float
+    rows: int
+
+
+PACES = {
+    "journal": Pace(batches=4, longest_s=1.0, rows=4_000),
+    "queue": Pace(batches=4, longest_s=1.0, rows=4_000),
+    "sink": Pace(batches=4, longest_s=1.0, rows=4_000),
+    "pipeline": Pace(batches=1, longest_s=10.0, rows=6_000),  # a batch is a whole run of the pipeline
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it: how many rows there should be, and what is wrong with those there are."""
+    """What came of it: how many drivers were running when they were killed, how many rows there should be, and what is
+    wrong with those there are."""
 
     kind: str
     kills: int
@@ -49,8 +71,8 @@ class Outcome:
 class Driver:
     """A driver in a process group of its own, so that nothing of it outlives its kill."""
 
-    def __init__(self, kind: str, folder: Path, server: str, *, master: str = "local[2,4]") -> None:
-        command = [sys.executable, "-m", "tests.spark.chaos_driver", kind, str(folder), server, master]
+    def __init__(self, kind: str, folder: Path, server: str, *, rows: int, master: str = "local[2,4]") -> None:
+        command = [sys.executable, "-m", "tests.spark.chaos_driver", kind, str(folder), server, str(rows), master]
         self._log = (folder / "driver.log").open("a")
         self._process = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=self._log, text=True, start_new_session=True
@@ -66,11 +88,12 @@ class Driver:
         """Whether it has not ended."""
         return self._process.poll() is None
 
-    def kill(self) -> None:
-        """Kill it, its JVM and its workers."""
+    def kill(self) -> bool:
+        """Kill it, its JVM and its workers; return whether it had not ended before."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self.end()
+        return self._process.returncode == -signal.SIGKILL
 
     def end(self) -> None:
         """Release its remaining resources."""
@@ -80,26 +103,26 @@ class Driver:
         self._log.close()
 
 
-def rampage(kind: str, folder: Path, server: ServerProcess, *, kills: int, chance: random.Random, rows: int) -> Outcome:
+def rampage(kind: str, folder: Path, server: ServerProcess, *, kills: int, chance: random.Random) -> Outcome:
     """Kill the driver of a query so often, let the last one finish, and count."""
-    place = address(server)
+    place, pace = address(server), PACES[kind]
+    rows = kills * pace.rows
     with Client(place) as client:
         client.create_queue("orders")
         sent = fill(client, rows) if kind != "sink" else []
         killed = 0
         for _ in range(kills):
-            goal = _begun(folder) + chance.randint(0, _BATCHES)
-            driver = Driver(kind, folder, place)
+            goal = _begun(folder) + chance.randint(0, pace.batches)
+            driver = Driver(kind, folder, place, rows=rows)
             if driver.said("running"):
                 until(lambda goal=goal, driver=driver: _begun(folder) >= goal or not driver.lives)  # type: ignore[misc] # mypy knows no defaults of lambdas
-                threading.Event().wait(chance.uniform(0.0, _LONGEST_S))
-                killed += driver.lives
-            driver.kill()
+                threading.Event().wait(chance.uniform(0.0, pace.longest_s))
+            killed += driver.kill()
             print(f"{kind}: killed {killed}, {_begun(folder)} batches begun", file=sys.stderr)
-        last = Driver(kind, folder, place)
+        last = Driver(kind, folder, place, rows=rows)
         assert last.said("through"), (folder / "driver.log").read_text()[-3_000:]
         last.end()
-        return counted(kind, folder, client, sent, kills=killed)
+        return counted(kind, folder, client, sent, kills=killed, rows=rows)
 
 
 def _begun(folder: Path) -> int:
@@ -108,23 +131,32 @@ def _begun(folder: Path) -> int:
     return sum(1 for checkpoint in checkpoints for _ in (checkpoint / "offsets").glob("[0-9]*"))
 
 
-def counted(kind: str, folder: Path, client: Client, sent: list[str], *, kills: int) -> Outcome:
+def counted(kind: str, folder: Path, client: Client, sent: list[str], *, kills: int, rows: int) -> Outcome:
     """Compare what is written with what should be."""
     leased = client.queue("orders").leased
     if kind.startswith(("journal", "pipeline")):
         is_stream = kind.startswith("journal")
         seen = Counter(_written(folder, "sequence") if is_stream else _in_tables(folder))
-        events = client.read_journal(0, count=100_000).events
-        reached = max(int(sequence) for sequence in seen)
-        expected = {str(event["sequence"]) for event in events if event["sequence"] <= reached}
+        expected = _journalled(client, reached=max(int(sequence) for sequence in seen))
     elif kind.startswith("queue"):
         seen = Counter(_written(folder, "payload"))
         expected = set(sent)
     else:
         seen = Counter(_peeked(client))
-        expected = {str(number) for number in range(ROWS)}
+        expected = {str(number) for number in range(rows)}
     doubled = sum(count - 1 for count in seen.values())
     return Outcome(kind, kills, len(expected), len(expected - seen.keys()), doubled, leased)
+
+
+def _journalled(client: Client, *, reached: int) -> set[str]:
+    """Return the sequences of the broker's journal up to one of them."""
+    found: set[str] = set()
+    position = 0
+    while position < reached:
+        part = client.read_journal(position, count=_SLICE)
+        found.update(str(event["sequence"]) for event in part.events if event["sequence"] <= reached)
+        position = part.position
+    return found
 
 
 def _written(folder: Path, column: str) -> list[str]:
@@ -160,7 +192,7 @@ def main(kind: str, kills: int, seed: int) -> None:
     with tempfile.TemporaryDirectory(prefix="fairlane-chaos-") as name:
         folder = Path(name)
         with serving(folder / "data") as server:
-            outcome = rampage(kind, folder, server, kills=kills, chance=random.Random(seed), rows=ROWS)
+            outcome = rampage(kind, folder, server, kills=kills, chance=random.Random(seed))
     print(outcome)
 
 

@@ -1,6 +1,6 @@
 """A driver to be killed: runs one streaming query from its checkpoint, and says when it runs and when it is through.
 
-``python -m tests.spark.chaos_driver KIND FOLDER SERVER [MASTER]``
+``python -m tests.spark.chaos_driver KIND FOLDER SERVER ROWS MASTER``
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from fairlane.spark.pipeline import LiveJournal, run_pipeline
 from fairlane.spark.pipeline.stream import stream_pipeline
 from fairlane.spark.source.server_address import ServerAddress
 
-ROWS = 20_000
-"""How many rows the sink is to write."""
 _PER_BATCH = 500
 
 
@@ -35,7 +33,7 @@ def queue(spark: SparkSession, server: str) -> DataFrame:
     return frame.selectExpr("id", "cast(payload as string) as payload", "claim")
 
 
-def numbers(spark: SparkSession) -> DataFrame:
+def numbers(spark: SparkSession, rows: int) -> DataFrame:
     """Count, in a way that can be replayed, as payloads."""
     options = {
         "rowsPerBatch": str(_PER_BATCH),
@@ -44,7 +42,7 @@ def numbers(spark: SparkSession) -> DataFrame:
         "startTimestamp": "1",
     }
     frame = spark.readStream.format("rate-micro-batch").options(**options).load()
-    return frame.where(f"value < {ROWS}").selectExpr(
+    return frame.where(f"value < {rows}").selectExpr(
         "cast(value as string) as payload", "concat('t', value % 7) as fairness_key"
     )
 
@@ -56,7 +54,7 @@ def pipeline(spark: SparkSession, folder: Path, server: str) -> None:
     stream_pipeline(spark, live, folder / "tables", run=update, rows_max=4 * _PER_BATCH)
 
 
-def main(kind: str, folder: Path, server: str, master: str) -> None:
+def main(kind: str, folder: Path, server: str, rows: int, master: str) -> None:
     """Run until killed, or until everything that was there is through."""
     conf = {"spark.speculation": "true", "spark.speculation.multiplier": "1.1", "spark.speculation.quantile": "0.5"}
     conf["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -69,7 +67,7 @@ def main(kind: str, folder: Path, server: str, master: str) -> None:
         print("through", flush=True)
         return
     if kind == "sink":
-        writer: Any = numbers(spark).writeStream.format("fairlane").options(server=server, queue="orders")
+        writer: Any = numbers(spark, rows).writeStream.format("fairlane").options(server=server, queue="orders")
     else:
         stream = journal(spark, server) if kind == "journal" else queue(spark, server)
         writer = stream.writeStream.format("parquet").option("path", str(folder / "out"))
@@ -77,7 +75,7 @@ def main(kind: str, folder: Path, server: str, master: str) -> None:
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
     print("running", flush=True)
     if kind == "sink":
-        while query.lastProgress is None or query.lastProgress.batchId <= ROWS // _PER_BATCH:
+        while query.lastProgress is None or query.lastProgress.batchId <= rows // _PER_BATCH:
             if query.awaitTermination(0.1):
                 break
         query.stop()
@@ -86,4 +84,4 @@ def main(kind: str, folder: Path, server: str, master: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4] if len(sys.argv) > 4 else "local[2,4]")
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5])

@@ -22,10 +22,10 @@ from fairlane.client import Client
 from fairlane.spark.java import find_java, make_java_home
 from tests.kit.waiting import PATIENCE_S
 from tests.spark.chaos import Driver, Outcome, counted
-from tests.spark.chaos_driver import ROWS
 from tests.spark.queues import address, fill, until
 from tests.system.server_process import ROOT, ServerProcess, serving
 
+_ROWS = 20_000
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
@@ -84,15 +84,15 @@ def lose_a_worker(kind: str, folder: Path, server: ServerProcess) -> Outcome:
     """Run a query on a cluster, kill a worker once it has done something, and count."""
     with Client(address(server)) as client, cluster(folder) as (master, workers):
         client.create_queue("orders")
-        sent = fill(client, ROWS) if kind != "sink" else []
-        driver = Driver(kind, folder, address(server), master=master)
+        sent = fill(client, _ROWS) if kind != "sink" else []
+        driver = Driver(kind, folder, address(server), rows=_ROWS, master=master)
         assert driver.said("running"), (folder / "driver.log").read_text()[-3_000:]
         commits = folder / "checkpoint" / "commits"
         until(lambda: commits.is_dir() and sum(1 for _ in commits.glob("[0-9]*")) >= 3)
         workers[0].kill()
         assert driver.said("through"), (folder / "driver.log").read_text()[-3_000:]
         driver.end()
-        return counted(f"{kind} on a cluster", folder, client, sent, kills=1)
+        return counted(f"{kind} on a cluster", folder, client, sent, kills=1, rows=_ROWS)
 
 
 def main(kind: str) -> None:
