@@ -171,7 +171,7 @@ def compare_with_rocksdb(report: Report, options: Options) -> None:
     ]
     report.table(["what", "messages/s", "x raw", "CPU µs a message"], rows)
     report.goal("enqueue", measured=enqueued, least=150_000, unit="/s")
-    report.goal("enqueue, lease and ack", measured=lived, least=80_000, unit="/s")
+    report.goal("enqueue, lease and ack", measured=lived, least=220_000, unit="/s")
 
 
 async def lateness(broker: AsyncBroker, *, todo: list[list[NewMessage]]) -> float:
@@ -235,8 +235,8 @@ def compare_key_counts(report: Report, options: Options) -> None:
         for keys, rate in zip(("10", "10 000", "100 000"), (few, many, most), strict=True)
     ]
     report.table(["active keys", "messages a CPU s", "x 10 keys"], rows)
-    report.goal("10 000 keys", measured=many / few, least=0.9, unit="x")
-    report.goal("100 000 keys", measured=most / few, least=0.7, unit="x")
+    report.goal("10 000 keys", measured=many / few, least=0.92, unit="x")
+    report.goal("100 000 keys", measured=most / few, least=0.8, unit="x")
 
 
 # ------------------------------------------------------------------------------------------------------------ the rules
@@ -298,9 +298,7 @@ def measure_a_million(report: Report, options: Options) -> None:
     report.table(["messages", "after", "resident MB", "seconds"], rows)
     filled, recovered = measured[2], measured[3]
     growth = (filled.resident_mb - measured[0].resident_mb) * 1e6 / 990_000
-    report.console.print(f"  grows by {growth:.0f} bytes a message from 10 000 to a million")
-    most_mb = max(filled.resident_mb, recovered.resident_mb)
-    report.goal("memory of a million, as millions in 700 MB", measured=700 / most_mb, least=1)
+    report.goal("memory per waiting message, from 10 000 to a million", measured=growth, most=80, unit=" B")
     report.goal("recovery of a million, as times in 15 s", measured=15 / recovered.seconds, least=1)
     _ = options
 

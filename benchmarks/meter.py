@@ -35,11 +35,13 @@ class Meter:
 
     Attributes:
         clients: processes besides this one that count as clients.
+        servers: processes besides the server that count as it.
     """
 
     def __init__(self, server: int) -> None:
         self._server = server
         self.clients: Sequence[int] = ()
+        self.servers: Sequence[int] = ()
         self._spent = (0.0, 0.0, 0.0)
 
     def __enter__(self) -> Self:
@@ -53,7 +55,7 @@ class Meter:
 
     def _now(self) -> tuple[float, float, float]:
         client = time.process_time() + sum(map(cpu_s, self.clients))
-        return time.perf_counter(), cpu_s(self._server), client
+        return time.perf_counter(), cpu_s(self._server) + sum(map(cpu_s, self.servers)), client
 
     def measured(self, count: int) -> Measured:
         """Return what the block cost for each of so many messages."""

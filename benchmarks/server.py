@@ -1,8 +1,9 @@
 """A real server and a Python client in two processes on loopback: ``python -m benchmarks.server [--quick] [--check]``.
 
 Payloads have 1 KB, a message counts after it is synced to disk, and ten tenants share the queue. Next to each rate is
-the CPU time per message of the server process and of the client processes. Redis Streams with ``appendfsync always``
-and beanstalkd with a sync after every job take turns with Fairlane where they are installed. Rates are per second of
+the CPU time per message of the server's and of the client processes. Redis Streams with ``appendfsync always``, a table
+in PostgreSQL with ``SKIP LOCKED``, and beanstalkd with a sync after every job take turns with Fairlane where they are
+installed. Rates are per second of
 wall time, the best of several rounds; on a shared machine CPU time and ratios say more.
 """
 
@@ -15,18 +16,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import uvloop
 
-from benchmarks import beanstalk, redis_streams, server_works
+from benchmarks import beanstalk, redis_streams, server_works, skip_locked
 from benchmarks.meter import Measured, Meter, best
 from benchmarks.report import Options, Report, parse_options
 from benchmarks.server_works import BATCH, PAYLOAD, Work, asynchronous
 from fairlane.client import AsyncClient
+from tests.kit.servers.stores import PostgresServer
 
 ADDRESS = re.compile(r"listens on (http://\S+)")
 ROUNDS = 2
@@ -53,17 +55,20 @@ def main() -> None:
         address, process = running.enter_context(server_process())
         redis = running.enter_context(redis_streams.server()) if redis_streams.is_installed() else None
         jobs = running.enter_context(beanstalk.server()) if beanstalk.is_installed() else None
-        compare_rates(report, options, _workloads(address, process, redis, jobs))
+        tables = running.enter_context(skip_locked.server())
+        compare_rates(report, options, _workloads(address, process, redis, jobs, tables))
         measure_flood(report, address, process)
         measure_latency(report, options, address, redis)
     report.finish()
 
 
 @contextmanager
-def server_process() -> Iterator[tuple[str, int]]:
-    """Start a server on a fresh folder. Yields its address and the id of its process."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "fairlane.server", "--port", "0", "--data", folder]
+def server_process(
+    *, durability: Literal["fsync", "os"] = "fsync", folder: str | None = None
+) -> Iterator[tuple[str, int]]:
+    """Start a server on a fresh folder, or a given one. Yields its address and the id of its process."""
+    with nullcontext(folder) if folder is not None else tempfile.TemporaryDirectory() as data:
+        command = [sys.executable, "-m", "fairlane.server", "--port", "0", "--data", data, "--durability", durability]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             assert process.stdout is not None
             found = next(match for line in process.stdout if (match := ADDRESS.search(line)) is not None)
@@ -84,7 +89,11 @@ def server() -> Iterator[str]:
 
 
 def _workloads(
-    address: str, process: int, redis: tuple[int, int] | None, jobs: tuple[int, int] | None
+    address: str,
+    process: int,
+    redis: tuple[int, int] | None,
+    jobs: tuple[int, int] | None,
+    tables: PostgresServer | None,
 ) -> list[Workload]:
     def ours(work: Work) -> Round:
         return lambda count: work(address, Meter(process), count)
@@ -95,11 +104,18 @@ def _workloads(
         port, pid = redis
         return {"Redis": lambda count: work(port, PAYLOAD, Meter(pid), count)}
 
+    def rows_of(work: skip_locked.AsyncWork, in_flight: int = 8) -> dict[str, Round]:
+        if tables is None:
+            return {}
+        run = skip_locked.asynchronous(work, in_flight=in_flight)
+        return {"PostgreSQL, SKIP LOCKED": lambda count: run(tables, PAYLOAD, Meter(tables.pids()[0]), count)}
+
     single = {} if jobs is None else {"beanstalkd": partial(beanstalk.put_one_at_a_time, *jobs, PAYLOAD)}
     works, streams = server_works, redis_streams
-    alone = theirs(streams.asynchronous(streams.add_one_at_a_time))
+    alone = theirs(streams.asynchronous(streams.add_one_at_a_time)) | rows_of(skip_locked.add_one_at_a_time, 1)
     alone_blocking = theirs(streams.add_one_at_a_time_blocking) | single
-    many, taken = theirs(streams.asynchronous(streams.add_batches)), theirs(streams.asynchronous(streams.take_batches))
+    many = theirs(streams.asynchronous(streams.add_batches)) | rows_of(skip_locked.add_batches)
+    taken = theirs(streams.asynchronous(streams.take_batches)) | rows_of(skip_locked.take_batches)
     return [
         Workload(f"enqueue, batches of {BATCH}", ours(asynchronous(works.enqueue_batches)), 24_000, 300_000, many),
         Workload(

@@ -16,11 +16,11 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-
-import asyncpg
+from typing import TYPE_CHECKING
 
 from benchmarks.nodes import compare_two_with_one, measure_takeovers
 from benchmarks.report import Options, Report, parse_options
+from benchmarks.skip_locked import ACK, ENQUEUE, LEASE, MAKE, connected
 from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.adapters.postgres.store import PostgresStore
 from fairlane.adapters.s3.bucket import S3Bucket
@@ -33,6 +33,9 @@ from fairlane.broker.settings import Settings
 from fairlane.model.message import NewMessage
 from fairlane.ports.store import Store
 from tests.kit.servers.stores import PostgresServer, S3Server
+
+if TYPE_CHECKING:
+    import asyncpg
 
 BATCH = 100
 TENANTS = 10
@@ -116,23 +119,9 @@ async def run_broker(url: str, name: str, *, count: int, in_flight: int) -> Pace
 
 # -------------------------------------------------------------------------------------------------------- the baseline
 
-MAKE = """
-DROP TABLE IF EXISTS jobs;
-CREATE TABLE jobs (id BIGSERIAL PRIMARY KEY, tenant TEXT NOT NULL, payload BYTEA NOT NULL, leased_until TIMESTAMPTZ);
-CREATE INDEX jobs_ready ON jobs (id) WHERE leased_until IS NULL"""
-ENQUEUE = "INSERT INTO jobs (tenant, payload) SELECT * FROM UNNEST($1::TEXT[], $2::BYTEA[])"
-OWNERSHIP = """
-UPDATE jobs SET leased_until = now() + INTERVAL '30 s' WHERE id IN
-  (SELECT id FROM jobs WHERE leased_until IS NULL ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED)
-RETURNING id, payload"""
-ACK = "DELETE FROM jobs WHERE id = ANY($1::BIGINT[])"
-
 
 async def run_skip_locked(server: PostgresServer, *, count: int, in_flight: int) -> Pace:
-    async def connect() -> asyncpg.Connection:
-        return await asyncpg.connect(host=str(server.folder), user="fairlane", database="postgres")
-
-    connections = [await connect() for _ in range(in_flight)]
+    connections = [await connected(server) for _ in range(in_flight)]
     await connections[0].execute(MAKE)
     tenants = [f"tenant-{at % TENANTS}" for at in range(BATCH)]
     left = [count // BATCH]
@@ -143,7 +132,7 @@ async def run_skip_locked(server: PostgresServer, *, count: int, in_flight: int)
             await connection.execute(ENQUEUE, tenants, [PAYLOAD] * BATCH)
 
     async def take(connection: asyncpg.Connection) -> None:
-        while rows := await connection.fetch(OWNERSHIP):
+        while rows := await connection.fetch(LEASE):
             assert all(len(row["payload"]) == len(PAYLOAD) for row in rows)
             await connection.execute(ACK, [row["id"] for row in rows])
 

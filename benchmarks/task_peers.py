@@ -1,7 +1,8 @@
 """Celery, Dramatiq and Huey on Redis, each with a task that does nothing, for the benchmark of tasks.
 
-They are no dependencies of the project: the benchmark runs those that a given Python has installed. Each drains a queue
-that was filled before; the rate is that at which its list in Redis gets shorter.
+They are no dependencies of the project: the benchmark runs those that a given Python has installed. ``drain_rate`` is
+the rate at which a worker drains a list in Redis that was filled before, ``loop_rate`` that of a process that sends one
+task after the other while a worker runs them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +21,15 @@ import redis
 
 _POLL_S = 0.02
 _PATIENCE_S = 120.0
+_FIRST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where the app of a peer is, and the environment that names its Redis."""
+
+    folder: str
+    environment: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,28 +102,69 @@ def has(python: str, peer: Peer) -> bool:
     return subprocess.run([python, "-c", f"import {peer.package}"], capture_output=True, check=False).returncode == 0
 
 
-def rate(python: str, peer: Peer, port: int, count: int) -> float:
+def drain_rate(python: str, peer: Peer, port: int, count: int) -> float:
     """Return how many tasks a second the worker of a peer drains, with two processes."""
     store = redis.Redis(port=port)
     store.flushall()
+    with _home(peer, port) as home:
+        _fill(python, home, count)
+        with _worker(python, peer, home):
+            return _drained(store, peer.waiting, count)
+
+
+def loop_rate(python: str, peer: Peer, port: int, count: int) -> float:
+    """Return how many tasks a second one process sends in a loop and the worker of a peer takes, with two processes."""
+    store = redis.Redis(port=port)
+    store.flushall()
+    with _home(peer, port) as home, _worker(python, peer, home):
+        _fill(python, home, _FIRST)  # until these are gone, the worker starts
+        _wait_until_empty(store, peer.waiting)
+        begun_s = time.perf_counter()
+        spent_s = _fill(python, home, count)
+        started_s = time.perf_counter() - begun_s - spent_s
+        _wait_until_empty(store, peer.waiting)
+        return count / (time.perf_counter() - begun_s - started_s)
+
+
+@contextmanager
+def _home(peer: Peer, port: int) -> Iterator[Home]:
     with TemporaryDirectory() as folder:
         (Path(folder) / "peer.py").write_text(peer.module)
-        environment = os.environ | {"REDIS": f"redis://127.0.0.1:{port}/0"}
-        fill = [python, "-c", f"import peer; peer.fill({count})"]
-        subprocess.run(fill, cwd=folder, env=environment, check=True, capture_output=True)
-        worker = subprocess.Popen(
-            [python, *peer.command],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            return _drained(store, peer.waiting, count)
-        finally:
-            os.killpg(worker.pid, signal.SIGKILL)
-            worker.wait()
+        yield Home(folder, os.environ | {"REDIS": f"redis://127.0.0.1:{port}/0"})
+
+
+def _fill(python: str, home: Home, count: int) -> float:
+    """Send tasks in a process of its own, and return the seconds that the loop took."""
+    code = f"import peer, time; t = time.perf_counter(); peer.fill({count}); print(time.perf_counter() - t)"
+    done = subprocess.run(
+        [python, "-c", code], cwd=home.folder, env=home.environment, check=True, capture_output=True, text=True
+    )
+    return float(done.stdout)
+
+
+@contextmanager
+def _worker(python: str, peer: Peer, home: Home) -> Iterator[None]:
+    worker = subprocess.Popen(
+        [python, *peer.command],
+        cwd=home.folder,
+        env=home.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
+
+
+def _wait_until_empty(store: redis.Redis, waiting: str) -> None:
+    until_s = time.perf_counter() + _PATIENCE_S
+    while left := int(store.llen(waiting)):
+        if time.perf_counter() > until_s:
+            raise TimeoutError(f"{waiting} has still {left} tasks.")
+        time.sleep(_POLL_S)  # noqa: TID251 - a benchmark of other programs, which tell nothing else
 
 
 def _drained(store: redis.Redis, waiting: str, count: int) -> float:

@@ -3,6 +3,10 @@
 With ``FAIRLANE_PEERS=PYTHON``, a Python that has celery, dramatiq, huey and redis installed, it measures those as well.
 A server with fsync and a worker share two cores. Each round enqueues messages, then measures how fast a worker drains
 the queue. Plain and typed rounds take turns, so that noise of the machine hits both.
+
+The task loop is one process that sends a task after the other while a worker runs them. There each system runs as
+durable as it can be, and so that a crash of the machine may lose the last second: a server with ``--durability os``
+next to Redis with ``appendfsync everysec``.
 """
 
 from __future__ import annotations
@@ -12,10 +16,11 @@ import os
 import statistics
 from collections.abc import Callable
 from itertools import count as counter
+from typing import Literal
 
 import uvloop
 
-from benchmarks import redis_streams, task_peers
+from benchmarks import redis_streams, server_works, task_peers
 from benchmarks.meter import Measured, Meter, best
 from benchmarks.report import Report, parse_options
 from benchmarks.server import server_process
@@ -108,7 +113,9 @@ def main() -> None:
     ratio = statistics.median(task.rate / handler.rate for handler, task in zip(handlers, tasks, strict=True))
     report.goal("typed tasks compared with plain handlers, median of pairs", measured=ratio, least=0.8)
     report.goal("typed tasks", measured=best(tasks).rate, least=20_000, unit="/s")
-    _compare(report, os.environ.get(PEERS_PYTHON), count // 8)
+    python = os.environ.get(PEERS_PYTHON)
+    _compare(report, python, count // 8)
+    compare_loops(report, python, count // 20)
     report.finish()
 
 
@@ -125,8 +132,41 @@ def _compare(report: Report, python: str | None, count: int) -> None:
     with redis_streams.server(fsync="everysec") as (port, _):
         for peer in task_peers.PEERS:
             known = task_peers.has(python, peer)
-            rows.append([peer.name, f"{task_peers.rate(python, peer, port, count):,.0f}" if known else "not installed"])
+            rows.append(
+                [peer.name, f"{task_peers.drain_rate(python, peer, port, count):,.0f}" if known else "not installed"]
+            )
     report.table(["", "tasks/s"], rows)
+
+
+LEVELS: tuple[tuple[Literal["fsync", "os"], Literal["always", "everysec"]], ...] = (
+    ("fsync", "always"),
+    ("os", "everysec"),
+)
+"""The durability of our server, and of Redis, so that both lose as much in a crash of the machine."""
+
+
+def compare_loops(report: Report, python: str | None, count: int) -> None:
+    """Compare the task loop with that of others, at both levels of durability."""
+    report.heading("The task loop: one process sends, one worker handles", repeats=1)
+    rows = []
+    for ours, theirs in LEVELS:
+        with server_process(durability=ours) as (address, process):
+            own = server_works.task_loop(address, Meter(process), count).rate
+        rows.append([f"Fairlane, {ours}", f"{own:,.0f}"])
+        if ours == "fsync":
+            report.goal("task loop with fsync", measured=own, least=4_500, unit="/s")
+        for name, rate in _loops_of_peers(python, theirs, count).items():
+            rows.append([f"{name}, Redis {theirs}", f"{rate:,.0f}"])
+            report.goal(f"task loop with {ours}, times {name}", measured=own / rate, least=1, unit="x")
+    report.table(["", "tasks/s"], rows)
+
+
+def _loops_of_peers(python: str | None, fsync: Literal["always", "everysec"], count: int) -> dict[str, float]:
+    if python is None or not redis_streams.is_installed():
+        return {}
+    with redis_streams.server(fsync=fsync) as (port, _):
+        found = [peer for peer in task_peers.PEERS if task_peers.has(python, peer)]
+        return {peer.name: task_peers.loop_rate(python, peer, port, count) for peer in found}
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ _EXTEND_MAX = 5_000
 
 
 class LeaseKeeper:
-    """The messages that a consumer holds, by fencing token, and the task that extends their leases.
+    """The messages that a consumer holds, in the order in which they came, and the task that extends their leases.
 
     When it is unsure which messages are still leased, after a lost connection, ``doubt`` checks at once; ``on_checked``
     is called when that is known. ``on_lost`` or ``on_cancelled`` is called for each message that was lost or cancelled
@@ -43,7 +43,7 @@ class LeaseKeeper:
         self._loop = asyncio.get_running_loop()
         self._is_doubtful = asyncio.Event()
         self._is_needed = asyncio.Event()
-        self.held: dict[int, WorkMessage] = {}
+        self.held: dict[WorkMessage, None] = {}
 
     def due_s(self) -> float:
         """Return when a lease that starts now ends, on the clock of the event loop."""
@@ -51,12 +51,12 @@ class LeaseKeeper:
 
     def add(self, messages: Iterable[WorkMessage]) -> None:
         """Extend the leases of these messages from now on."""
-        self.held.update((message.token, message) for message in messages)
+        self.held.update(dict.fromkeys(messages))
         self._is_needed.set()
 
     def forget(self, message: WorkMessage) -> None:
         """Stop extending the lease of a message."""
-        self.held.pop(message.token, None)
+        self.held.pop(message, None)
 
     def doubt(self) -> None:
         """Check at once which leases are still valid; ``on_checked`` is called when that is known."""
@@ -97,7 +97,7 @@ class LeaseKeeper:
     async def _extend_all(self) -> None:
         """Extend the leases of each partition separately, so that an unresponsive partition does not delay others."""
         held: dict[int, list[WorkMessage]] = {}
-        for message in self.held.values():
+        for message in self.held:
             held.setdefault(partition_of_id(message.id), []).append(message)
         outcomes = await asyncio.gather(*map(self._extend_these, held.values()), return_exceptions=True)
         for outcome in outcomes:
@@ -122,13 +122,13 @@ class LeaseKeeper:
 
     def _drop_overdue(self) -> None:
         now = self._loop.time()
-        for message in [message for message in self.held.values() if message.due_s <= now]:
+        for message in [message for message in self.held if message.due_s <= now]:
             self._lose(message)
 
     def cancelled(self, ids: Sequence[str]) -> None:
         """Stop the handlers of messages that were cancelled."""
         known = frozenset(ids)
-        self.cancel([message for message in self.held.values() if message.id in known])
+        self.cancel([message for message in self.held if message.id in known])
 
     def cancel(self, messages: Iterable[WorkMessage]) -> None:
         """Stop the handlers of these messages, and drop those that have none yet."""

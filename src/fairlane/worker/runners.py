@@ -1,8 +1,9 @@
 """Runs handlers, up to the concurrency of their policy.
 
 A runner is a task that takes one message after another from the backlog and ends when it is empty. So a handler that
-never awaits anything costs no task of its own. To interrupt a handler, its runner is cancelled, and then continues with
-the next message.
+never awaits anything costs no task of its own. Each new runner starts two others while there is a backlog for them: so
+hundreds of handlers soon run if they await something, and few tasks are made in vain if they don't. To interrupt a
+handler, its runner is cancelled, and then continues with the next message.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import TypeAlias
 from fairlane.model.limits import TRACEBACK_LENGTH_MAX
 from fairlane.worker.message import RUNNING, SETTLING, WAITING, ThreadMessage, WorkMessage
 from fairlane.worker.policy import AsyncHandle, HandlerPolicy
-from fairlane.worker.results import EXPIRED, Counters, Defer, HandlerResult, result_of
+from fairlane.worker.results import ACK, EXPIRED, Counters, Defer, HandlerResult, result_of
 from fairlane.worker.settlement import Settler
 from fairlane.worker.tracebacks import from_handler
 
+_STARTED_TOGETHER = 2
 _MESSAGES_PER_STEP = 64
 """After this many messages a runner yields to the event loop, in case no handler awaits anything."""
 OnError: TypeAlias = Callable[[BaseException, WorkMessage | None], Awaitable[None]]
@@ -113,9 +115,10 @@ class Runners:
     # ------------------------------------------------------------------------------------------------------- internals
 
     def _start(self) -> None:
+        """Start some runners, which start others."""
         if self._is_paused:
             return
-        for _ in range(min(self._policy.concurrency - self._active, len(self.backlog))):
+        for _ in range(min(_STARTED_TOGETHER, self._policy.concurrency - self._active, len(self.backlog))):
             self._active += 1
             self._idle.clear()
             task = self._loop.create_task(self._run())
@@ -127,6 +130,8 @@ class Runners:
         assert task is not None  # noqa: S101 - this coroutine runs in a task
         backlog, settler, counters = self.backlog, self._settler, self._counters
         left = _MESSAGES_PER_STEP
+        if len(backlog) > 1:
+            self._start()
         try:
             while backlog and not self._is_paused:
                 message = backlog.popleft()
@@ -162,6 +167,8 @@ class Runners:
             timer = self._loop.call_later(timeout_s, message.interrupt, "timeout")
         try:
             answer = await self._handle(message)
+            if answer is None and message.interruption is None:
+                return ACK
         except asyncio.CancelledError as error:
             if message.interruption is None:
                 if task.cancelling():

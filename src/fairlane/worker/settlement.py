@@ -61,7 +61,7 @@ class Settler:
         self._owner, self._host = owner, socket.gethostname()
         self._loop = asyncio.get_running_loop()
         self._acks: list[WorkMessage] = []
-        self._given: dict[int, Acknowledge] = {}
+        self._given: dict[WorkMessage, Acknowledge] = {}
         self._back: dict[tuple[NackResult, str], list[WorkMessage]] = {}
         self._is_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,13 +71,14 @@ class Settler:
         if message.phase == SETTLING:
             return
         message.phase = SETTLING
-        if isinstance(result, ForwardTo):
+        if result is ACK:
+            self._acks.append(message)
+        elif isinstance(result, ForwardTo):
             self._start(self._forward(message, result))
             return
-        if isinstance(result, Acknowledge):
+        elif isinstance(result, Acknowledge):
             self._acks.append(message)
-            if result is not ACK:
-                self._given[message.token] = result
+            self._given[message] = result
         else:
             self._back.setdefault((result, message.traceback), []).append(message)
         if not self._is_scheduled:
@@ -87,7 +88,7 @@ class Settler:
     def lose(self, message: WorkMessage) -> None:
         """Drop a message whose lease is lost."""
         message.phase = SETTLING
-        self._given.pop(message.token, None)
+        self._given.pop(message, None)
         self._counters.lost += 1
         self._forget(message)
         fields = {"queue": self._queue, "message_id": message.id, "correlation_id": message.correlation_id}
@@ -96,7 +97,7 @@ class Settler:
     def drop_cancelled(self, message: WorkMessage) -> None:
         """Drop a message that was cancelled."""
         message.phase = SETTLING
-        self._given.pop(message.token, None)
+        self._given.pop(message, None)
         self._counters.cancelled += 1
         self._forget(message)
         fields = {"queue": self._queue, "message_id": message.id, "correlation_id": message.correlation_id}
@@ -133,7 +134,7 @@ class Settler:
     async def _ack(self, messages: Sequence[WorkMessage]) -> Sequence[FairlaneError | None]:
         if not self._given:
             return await self._client.ack_many(self._queue, messages)
-        given = [self._given.get(message.token, ACK) for message in messages]
+        given = [self._given.get(message, ACK) for message in messages]
         costs, results = [each.cost for each in given], [each.result for each in given]
         return await self._client.ack_many(self._queue, messages, costs=costs, results=results)
 
@@ -170,6 +171,9 @@ class Settler:
         is_repeated = False
         while messages:
             answers = await self._ask(messages, ask)
+            if not self._given and answers.count(None) == len(messages):
+                self._all_done(messages, counter)
+                return
             again: list[WorkMessage] = []
             for message, answer in zip(messages, answers, strict=True):
                 if not isinstance(answer, FairlaneError):
@@ -202,9 +206,17 @@ class Settler:
                 self.lose(message)
         return [message for message in messages if message.due_s > now]
 
+    def _all_done(self, messages: list[WorkMessage], counter: str) -> None:
+        """Note that all of these were acknowledged, with neither cost nor result, as most messages are."""
+        forget = self._forget
+        for message in messages:
+            message.is_settled = True
+            forget(message)
+        setattr(self._counters, counter, getattr(self._counters, counter) + len(messages))
+
     def _done(self, message: WorkMessage, counter: str) -> None:
         message.is_settled = True
-        self._given.pop(message.token, None)
+        self._given.pop(message, None)
         self._forget(message)
         setattr(self._counters, counter, getattr(self._counters, counter) + 1)
 

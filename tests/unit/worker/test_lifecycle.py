@@ -36,6 +36,43 @@ def test_no_more_run_at_the_same_time_than_may() -> None:
     on_bench(test)
 
 
+def test_all_that_may_run_at_the_same_time_do_so() -> None:
+    """With a concurrency of two hundred, two hundred handlers that wait for something run at the same time."""
+
+    async def test(bench: WorkerBench) -> None:
+        go_on = asyncio.Event()
+
+        @bench.app.handler("jobs", concurrency=200, credit=500)
+        async def handle(_: WorkMessage) -> None:
+            if bench.app.counters.in_flight == 200:
+                go_on.set()
+            await go_on.wait()
+
+        async with bench.app:
+            await bench.enqueue(*[b"work"] * 500)
+            await bench.until(lambda: bench.app.counters.handled == 500)
+
+    on_bench(test)
+
+
+def test_handlers_that_wait_for_nothing_share_tasks() -> None:
+    """Five hundred messages whose handlers never await anything take few tasks, whatever the concurrency."""
+
+    async def test(bench: WorkerBench) -> None:
+        tasks: set[asyncio.Task[object] | None] = set()
+
+        @bench.app.handler("jobs", concurrency=200, credit=500)
+        async def handle(_: WorkMessage) -> None:
+            tasks.add(asyncio.current_task())
+
+        await bench.enqueue(*[b"work"] * 500)
+        async with bench.app:
+            await bench.until(lambda: bench.app.counters.handled == 500)
+        assert len(tasks) < 50
+
+    on_bench(test)
+
+
 def test_middleware_is_around_every_handler() -> None:
     """The first middleware is the outermost; it sees results and errors, and can change them."""
 
