@@ -44,7 +44,7 @@ from tests.kit.simulate import main
 from tests.kit.simulation.simulation import Simulation, SimulationFailed
 from tests.kit.simulation.store import SimulatedDisk
 
-SEEDS = range(1, 31)
+SEEDS = range(1, 41)
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 

@@ -11,7 +11,7 @@ corrected lazily. Kernels that never reach the global limit never pay for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
@@ -34,7 +34,8 @@ class Admission:
 
     Attributes:
         longest: a heap of the outermost keys by their items, once a victim was searched; while it is empty, items need
-            no bookkeeping and plain ones are accepted without asking.
+            no bookkeeping and plain ones are accepted without asking. Of keys with as many items the first by name
+            comes first: it must not depend on how they were offered, one by one or as rows.
     """
 
     def __init__(
@@ -47,8 +48,7 @@ class Admission:
     ) -> None:
         self._keys = keys
         self._drop = drop
-        self.longest: list[tuple[int, int, str]] = []
-        self._pushed = 0
+        self.longest: list[tuple[int, str]] = []
         self._rebuild_at = _REBUILD_FROM
         self.waiting_max = waiting_max
         self.backpressure = backpressure
@@ -105,6 +105,12 @@ class Admission:
         self._drop(victim)
         return None
 
+    def note_rows(self, keys: Iterable[Key]) -> None:
+        """Note that items of these keys wait now, which were accepted without asking."""
+        for name in dict.fromkeys(path_of(key)[0] for key in keys):
+            if self.longest:  # a push may empty it
+                self._push(name, self._length(name))
+
     def victim_for(self, item: Item, policy: Backpressure, key: Key | None) -> Item | None:
         """Return the item that would be dropped for another: one under ``key``, or with None one under the longest
         key.
@@ -131,19 +137,18 @@ class Admission:
         """Return the nodes of the outermost key with the most items."""
         if not self.longest:
             names = dict.fromkeys(path_of(key)[0] for key in self._keys.leaf_keys())
-            self.longest = [(-self._length(name), at, name) for at, name in enumerate(names)]
+            self.longest = [(-self._length(name), name) for name in names]
             heapify(self.longest)
-            self._pushed = len(names)
             self._rebuild_at = max(_REBUILD_FROM, 4 * len(names))
         lengths = self.longest
         if not lengths:
             return []
         # Lengths shrink without notice (items are taken, expire, are cancelled) but never grow without a push. So an
         # entry is an upper bound: if the top entry is still exact, no key is longer; if not, correct it and look again.
-        while (length := self._length(lengths[0][2])) != -lengths[0][0]:
-            _, _, name = heappop(lengths)
+        while (length := self._length(lengths[0][1])) != -lengths[0][0]:
+            _, name = heappop(lengths)
             self._push(name, length)
-        return self._keys.find(lengths[0][2])
+        return self._keys.find(lengths[0][1])
 
     def _length(self, name: str) -> int:
         return sum(node.waiting for node in self._keys.find(name))
@@ -152,8 +157,7 @@ class Admission:
         if len(self.longest) >= self._rebuild_at:
             self.longest = []  # most entries are stale by now; the heap is rebuilt when it is needed again
             return
-        self._pushed += 1
-        heappush(self.longest, (-length, self._pushed, name))
+        heappush(self.longest, (-length, name))
 
 
 def _victim_of(leaf: KeyNode, item: Item, policy: Backpressure) -> Item | None:

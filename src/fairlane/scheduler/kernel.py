@@ -262,6 +262,8 @@ class Kernel(Generic[I]):
         self._waiting += len(numbers) - len(made)
         if made:  # after rows of other keys, which changes nothing: no key has both, and those have their turns already
             self._offer_quickly(cast("list[I]", make(made)))
+        if self._admission.longest:
+            self._admission.note_rows(keys)
 
     def cancel_row(self, key: Key, number: int, now_ms: int) -> bool:
         """Remove a waiting row. Return False if there is none of that number."""

@@ -204,15 +204,16 @@ class Keys:
         return [leaves[key] for leaves in reversed(self.leaves) if key in leaves]
 
     def longest_child(self, twins: list[KeyNode]) -> list[KeyNode]:
-        """Return the child of these twins with the most items, as a list of its twins. A leaf counts as its own
-        child.
+        """Return the child of these twins with the most items, as a list of its twins; of several the first by name.
+
+        A leaf counts as its own child.
         """
         below: dict[str | None, list[KeyNode]] = {}
         for twin in twins:
             children = {None: twin} if twin.ring is None else _children(twin)
             for name, child in children.items():
                 below.setdefault(name, []).append(child)
-        return max(below.values(), key=lambda nodes: sum(node.waiting for node in nodes))
+        return min(below.items(), key=lambda child: (-sum(node.waiting for node in child[1]), child[0] or ""))[1]
 
     def lane_of(self, leaf: KeyNode, item: Item) -> Lane:
         """Return the lane of a leaf that an item belongs to, creating it if needed."""

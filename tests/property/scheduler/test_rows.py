@@ -29,7 +29,12 @@ STEPS = st.lists(
         st.tuples(st.just("again"), st.integers(0, 30)),
         st.tuples(st.just("release"), st.integers(1, 10)),
         st.tuples(st.just("policy"), KEY, st.sampled_from((1, 2, 5)), st.sampled_from((None, 1, 3))),
-        st.tuples(st.just("victim"), KEY, st.sampled_from((Backpressure.DROP_OLDEST, Backpressure.DROP_NEWEST))),
+        st.tuples(
+            st.just("victim"),
+            KEY,
+            st.sampled_from((Backpressure.DROP_OLDEST, Backpressure.DROP_NEWEST)),
+            st.sampled_from(("of the key", "of the longest key")),
+        ),
         st.tuples(st.just("explain"), st.integers(0, 800)),
         st.tuples(st.just("time"), st.integers(1, 500)),
     ),
@@ -119,8 +124,8 @@ class Side:
         self.kernel.set_policy(key, KeyPolicy(weight=weight, cap=cap))
         return []
 
-    def victim(self, key: Key, policy: Backpressure) -> list[int]:
-        victim = self.kernel.victim(Numbered(0, key), policy, key=key)
+    def victim(self, key: Key, policy: Backpressure, whose: str) -> list[int]:
+        victim = self.kernel.victim(Numbered(0, key), policy, key=key if whose == "of the key" else None)
         if victim is None:
             return []
         self.kernel.cancel(victim, self.now_ms)

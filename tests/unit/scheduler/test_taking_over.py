@@ -66,6 +66,25 @@ def test_the_victim_belongs_to_a_key_that_has_grown_since() -> None:
     assert kernel.victim(Item("new"), Backpressure.DROP_OLDEST) is quiet[0]
 
 
+def test_the_victim_belongs_to_a_key_that_has_grown_by_rows() -> None:
+    """Likewise if it grew by rows, which are no items yet."""
+    kernel: Kernel[Item] = Kernel()
+    noisy, quiet = [Item("noisy") for _ in range(3)], Item("quiet")
+    kernel.offer_many([*noisy, quiet], 0)
+    assert kernel.victim(Item("new"), Backpressure.DROP_OLDEST) is noisy[0]
+    kernel.offer_rows(["quiet"] * 5, range(1, 6), 0, lambda numbers: [Item("quiet") for _ in numbers])
+    assert kernel.victim(Item("new"), Backpressure.DROP_OLDEST) is quiet
+
+
+def test_of_keys_with_as_many_items_the_first_by_name_has_the_victim() -> None:
+    """The victim does not depend on the order in which keys came or grew."""
+    for keys in (["b", "a"], ["a", "b"]):
+        items = {key: Item(key) for key in keys}
+        kernel: Kernel[Item] = Kernel()
+        kernel.offer_many(list(items.values()), 0)
+        assert kernel.victim(Item("new"), Backpressure.DROP_OLDEST) is items["a"]
+
+
 def test_the_victim_can_be_limited_to_one_key() -> None:
     """With a key, the victim is one of that key's items."""
     kernel: Kernel[Item] = Kernel()
