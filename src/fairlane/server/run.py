@@ -31,6 +31,7 @@ from fairlane.gateway.caller import Caller
 from fairlane.gateway.local import LocalGateway
 from fairlane.gateway.protocol import Gateway
 from fairlane.logs import set_up_json_log, set_up_logs
+from fairlane.runtime import run
 from fairlane.server.access_log import LOGGER
 from fairlane.server.addresses import networks_of
 from fairlane.server.api_keys import ApiKeys
@@ -71,7 +72,7 @@ def serve(settings: ServerSettings, *, echo: Callable[[str], None] | None = None
     os.umask(0o077)  # for RocksDB's files, too: messages and keys are for the owner of the process alone
     _protect_secrets(settings)
     _keep_memory()
-    _run(_serve(settings, echo if echo is not None else _print))
+    run(_serve(settings, echo if echo is not None else _print))
 
 
 def _protect_secrets(settings: ServerSettings) -> None:
@@ -100,15 +101,6 @@ def _keep_memory() -> None:
 def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
-
-
-def _run(main: Coroutine[Any, Any, None]) -> None:
-    try:
-        import uvloop  # noqa: PLC0415 - not available on every platform
-    except ImportError:
-        asyncio.run(main)
-    else:
-        uvloop.run(main)
 
 
 async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:

@@ -16,6 +16,7 @@ from fairlane import __version__
 from fairlane.client.aio import AsyncClient
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.policy import QueuePolicy
+from fairlane.runtime import collect_rarely, run
 from fairlane.verbs.methods.conversions import given_fields
 from fairlane.worker.batches import BatchHandler, batch_handler
 from fairlane.worker.consumer import FATAL, Consumer
@@ -243,7 +244,8 @@ class Worker(Callbacks):
 
     def run_forever(self, client: AsyncClient | None = None) -> None:
         """Run in a new event loop until SIGTERM or SIGINT, then drain. A second signal ends the grace period."""
-        asyncio.run(self.run_until_signalled(client))
+        collect_rarely()
+        run(self.run_until_signalled(client))
 
     async def run_until_signalled(self, client: AsyncClient | None = None) -> None:
         """Run until SIGTERM or SIGINT; see ``run``."""
@@ -314,6 +316,10 @@ class Worker(Callbacks):
     async def _work(self, client: AsyncClient, stopping: asyncio.Event) -> None:
         handlers = self.handlers
         _log.info("Fairlane worker %s, process %d, server %s.", __version__, os.getpid(), self._where)
+        for handler in handlers:
+            name, policy = handler.name, handler.policy
+            _log.info("Queue %s: %s, concurrency %d.", policy.queue, name, policy.concurrency)
+        await self._call_on_start()
         self._consumers = [
             Consumer(
                 client,
@@ -324,10 +330,6 @@ class Worker(Callbacks):
             )
             for handler in handlers
         ]
-        for handler in handlers:
-            name, policy = handler.name, handler.policy
-            _log.info("Queue %s: %s, concurrency %d.", policy.queue, name, policy.concurrency)
-        await self._call_on_start()
         try:
             await _all_of(self._consumers, stopping, self.grace_s)
         finally:
