@@ -157,6 +157,7 @@ class ScheduleBook:
     created_ms: int
     settled_ms: int
     by: str | None
+    is_declared: bool
     is_paused: bool = False
     fired: int = 0
     missed: int = 0

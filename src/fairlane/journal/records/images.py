@@ -210,6 +210,7 @@ class ScheduleImage(msgspec.Struct, array_like=True, gc=False):
     missed_ms: int | None
     missed_reason: MissedReason | None
     error: str | None
+    is_declared: bool = False
 
 
 class QueueImage(msgspec.Struct, array_like=True, gc=False):
