@@ -29,6 +29,7 @@ from fairlane.adapters.store_url import (
     is_url,
     parse_store_url,
     shown_url,
+    split_folder,
 )
 from fairlane.adapters.system import SystemClock, SystemDisk, SystemEntropy
 from fairlane.broker.engine.engine import Engine
@@ -36,6 +37,7 @@ from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.frontends.threads import Broker
 from fairlane.broker.handlers.internal import IdentifyJournal, ListSegments, ReadPages
 from fairlane.broker.settings import Settings
+from fairlane.data_folder import check_not_lost
 from fairlane.errors import InvalidArgument
 from fairlane.journal.records import SegmentImage
 from fairlane.model.config_scope import read_for_hook
@@ -176,6 +178,7 @@ def _engine(
 ) -> Engine:
     if config.durability not in ("fsync", "os"):
         raise InvalidArgument(f"durability is fsync or os, not {config.durability!r}.")
+    check_there(config.path)
     store = open_store(config.path, durability=config.durability, is_bounded=is_shared, process=process)
     disk = SystemDisk(store.folder, reclaim=store.reclaim) if isinstance(store, FolderStore) else None
     if counts_from:
@@ -226,6 +229,12 @@ def open_hooks(config_value: Callable[[str], str | None], settings: Settings | N
         breaker_share_percent=settings.hook_breaker_share_percent,
         breaker_window_ms=settings.hook_breaker_window_ms,
     )
+
+
+def check_there(path: Path | str | None) -> None:
+    """Raise StoreDamaged if a server made a store in a folder, and it is gone as a whole."""
+    if path is not None and not (isinstance(path, str) and is_url(path)):
+        check_not_lost(Path(split_folder(str(path))[1]))
 
 
 def open_store(

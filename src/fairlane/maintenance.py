@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from fairlane.adapters.folder.examination import Examination
-from fairlane.adapters.folder.high_water import FILE_NAME
-from fairlane.adapters.folder.mark import LOG, MARK, ROCKSDB, Kind, kind_of
+from fairlane.adapters.folder.high_water import FILE_NAME, HighWater, write_high_water
+from fairlane.adapters.folder.mark import LOG, MARK, ROCKSDB, Kind, kind_of, write_mark
 from fairlane.adapters.folder.replacement import UNKNOWN_SKIP, finish, is_unfinished, move_aside
 from fairlane.adapters.log import repair as log_repair
 from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.adapters.store_url import is_url, split_folder
 from fairlane.adapters.succession import EMPTY
 from fairlane.adapters.system import SystemClock, SystemEntropy
-from fairlane.assembly import open_hooks, open_store
+from fairlane.assembly import check_there, open_hooks, open_store
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.inspection import Inspection, inspect_store
-from fairlane.errors import FairlaneError, InvalidArgument
+from fairlane.data_folder import loss_of, marked_sequence, note_reached
+from fairlane.errors import FairlaneError, InvalidArgument, StoreFailed
 from fairlane.journal.codec import decode
 from fairlane.ports.store import Extent, Store
 
@@ -89,6 +90,8 @@ def check_store(place: Path | str, progress: Progress = _no_progress) -> StoreRe
     """
     if isinstance(place, str) and is_url(place):
         return _check_url(place, progress)
+    if loss := _loss_of(place):
+        return _nothing_left(loss)
     folder, kind = _store_folder(place)
     repair = _repair_of(kind)
     with repair.locked(folder):
@@ -127,6 +130,10 @@ def repair_store(place: Path | str, *, is_dry_run: bool, progress: Progress = _n
     """
     if isinstance(place, str) and is_url(place):
         raise InvalidArgument("Only a store in a folder can be repaired. Restore a backup of the database or bucket.")
+    if loss := _loss_of(place):
+        if is_dry_run:
+            return RepairReport(found=_nothing_left(loss), next_sequence=_after_loss(place), aside=None)
+        _begin_again(place)
     folder, kind = _store_folder(place)
     repair = _repair_of(kind)
     with repair.locked(folder):
@@ -145,8 +152,35 @@ def repair_store(place: Path | str, *, is_dry_run: bool, progress: Progress = _n
                 repair.build(folder, source, _kept(inspected), bodies, progress)
         aside = move_aside(folder, kind, with_data=needs_new)
         reserved = _reserved(found, report)
+        note_reached(folder, sequence=reserved)
         finish(folder, kind, end=report.end, reserved=reserved)
     return RepairReport(found=report, next_sequence=reserved, aside=aside)
+
+
+def _loss_of(place: Path | str) -> str:
+    """Return how it is known that the store of a server is gone as a whole; empty unless it is."""
+    return loss_of(Path(split_folder(str(place))[1]))
+
+
+def _nothing_left(loss: str) -> StoreReport:
+    return StoreReport(faults=(loss,), first=1, end=1, expected_end=1, messages=0, unreadable=())
+
+
+def _after_loss(place: Path | str) -> int:
+    """Return the first sequence that a store which is gone certainly never issued."""
+    return marked_sequence(Path(split_folder(str(place))[1]).parent) + UNKNOWN_SKIP
+
+
+def _begin_again(place: Path | str) -> None:
+    """Make the folder of a store that is gone, marked as one that has lost its data, which a repair then replaces."""
+    reserved = _after_loss(place)
+    folder = Path(split_folder(str(place))[1])
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        write_high_water(folder, HighWater(reserved=reserved))
+        write_mark(folder, LOG, is_made=True)
+    except OSError as error:
+        raise StoreFailed(f"Cannot make the folder of the store again: {error}.") from error
 
 
 def _finish(folder: Path, kind: Kind, found: Examination, *, is_dry_run: bool) -> RepairReport:
@@ -162,6 +196,7 @@ def _finish(folder: Path, kind: Kind, found: Examination, *, is_dry_run: bool) -
     )
     reserved = _reserved(found, report)
     if not is_dry_run:
+        note_reached(folder, sequence=reserved)
         finish(folder, kind, end=end, reserved=reserved)
     return RepairReport(found=report, next_sequence=reserved, aside=None)
 
@@ -232,6 +267,7 @@ def declare_restored(place: Path | str) -> RestoreReport:
         InvalidArgument: there is no store.
         StoreFailed, StoreCorrupt, StoreDamaged: the store can't be opened.
     """
+    check_there(place)
     if not (isinstance(place, str) and is_url(place)):
         place, _ = _store_folder(place)
     store = _numbered(open_store(place))

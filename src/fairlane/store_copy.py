@@ -15,7 +15,7 @@ from itertools import zip_longest
 
 from fairlane.adapters.copying import copy_contents, is_unfinished, mark_unfinished, pages_within
 from fairlane.adapters.numbered_store import NumberedStore
-from fairlane.assembly import open_store
+from fairlane.assembly import check_there, open_store
 from fairlane.broker.inspection import inspect_store
 from fairlane.errors import InvalidArgument, StoreCorrupt, StoreDamaged
 from fairlane.maintenance import counts_from, declare_restored
@@ -60,6 +60,7 @@ def copy_store(source: str, target: str, progress: Progress = lambda _done, _all
     """
     if source == target:
         raise InvalidArgument("The copy needs a place of its own; source and target are the same.")
+    check_there(source)
     first = counts_from(open_store(source))
     taken, given = numbered(open_store(source), first), None
     try:

@@ -7,15 +7,19 @@ import pytest
 from tests.kit import simulate, simulate_cluster
 
 pytestmark = pytest.mark.long
+SLICES, CLUSTER_SLICES = 20, 5
+"""Tests that share the seeds, because a slow machine takes longer for all of them than one test may."""
 
 
-def test_every_promise_holds_on_random_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("_part", range(SLICES))
+def test_every_promise_holds_on_random_seeds(capsys: pytest.CaptureFixture[str], _part: int) -> None:
     """With seeds that were never run before the auditor finds no violation; a failure prints its seed."""
-    code = simulate.main(["--random", "500"])
+    code = simulate.main(["--random", str(500 // SLICES)])
     assert code == 0, capsys.readouterr().out
 
 
-def test_a_cluster_keeps_its_promises_on_random_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("_part", range(CLUSTER_SLICES))
+def test_a_cluster_keeps_its_promises_on_random_seeds(capsys: pytest.CaptureFixture[str], _part: int) -> None:
     """With seeds that were never run before no cluster breaks a promise; a failure prints its seed."""
-    code = simulate_cluster.main(["--random", "100"])
+    code = simulate_cluster.main(["--random", str(100 // CLUSTER_SLICES)])
     assert code == 0, capsys.readouterr().out

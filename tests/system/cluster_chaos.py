@@ -1,12 +1,12 @@
 """What is done to a cluster under load, and what its clients saw: ``python -m tests.system.cluster_chaos WHAT TIMES``.
 
 ``WHAT`` is ``kill`` (the owner of a queue, without a word), ``stop`` (it, until another has taken over, and wake it
-then), ``large`` (the same with commits of a megabyte), ``move`` (a queue, by hand, to all nodes in turn), ``roll``
-(restart all nodes in turn), ``http`` (all of that to clients that ask one node each over plain HTTP), ``split`` (queues
-into more and fewer partitions, and kill owners of these), ``split-http`` (likewise, over plain HTTP), ``postgres``
-(kill the server all nodes share), ``cut`` (the way from one node to it), ``skew`` (move queues and kill owners where
-two clocks are wrong by half a minute), ``jump`` (set the clock of an owner an hour forward or back, and right again),
-``s3`` or ``s3-stop`` (kill or stop owners of two nodes over S3).
+then), ``hang`` (likewise, but only its event loop), ``large`` (the same with commits of a megabyte), ``move`` (a queue,
+by hand, to all nodes in turn), ``roll`` (restart all nodes in turn), ``http`` (all of that to clients that ask one node
+each over plain HTTP), ``split`` (queues into more and fewer partitions, and kill owners of these), ``split-http``
+(likewise, over plain HTTP), ``postgres`` (kill the server all nodes share), ``cut`` (the way from one node to it),
+``skew`` (move queues and kill owners where two clocks are wrong by half a minute), ``jump`` (set the clock of an owner
+an hour forward or back, and right again), ``s3`` or ``s3-stop`` (kill or stop owners of two nodes over S3).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tests.kit.waiting import wait_until
 from .cluster_audit import Findings, audit
 from .cluster_cut import Cut
 from .cluster_load import LIMIT, THROTTLE, Load
+from .hanging_server import HANG, WAKE
 from .wrong_clock import BACK, FORWARD
 
 QUEUES: Final = ("a", "b", "c")
@@ -37,6 +38,7 @@ THROTTLED: Final = ("slow1", "slow2")
 SKEW_MS: Final = 30_000
 PARTITIONS_MOST: Final = 4
 LEASE: Final = ("--heartbeat-timeout-ms", "1500")
+HANGING: Final = Path(__file__).with_name("hanging_server.py")
 SKEWED: Final = Path(__file__).with_name("skewed_server.py")
 LARGE_BYTES: Final = 100_000
 UNFENCED: Final = Path(__file__).with_name("unfenced_server.py")
@@ -66,18 +68,25 @@ class Chaos:
 
     async def stop_owner(self) -> None:
         """Suspend the owner of a queue until another node owns it, send it requests meanwhile, and resume it."""
+        await self._replace_owner(signal.SIGSTOP, signal.SIGCONT)
+
+    async def hang_owner(self) -> None:
+        """Block the event loop of a queue's owner, not its threads, until another node owns the queue."""
+        await self._replace_owner(HANG, WAKE)
+
+    async def _replace_owner(self, silence: int, wake: int) -> None:
         queue = self._chance.choice(self.load.queues)
         victim = await asyncio.to_thread(self.cluster.owner, queue)
         mine = [each for each, name in (await asyncio.to_thread(self.cluster.owners)).items() if name == victim.name]
         async with self.load.assailing(victim.url) as assail:
-            victim.signal(signal.SIGSTOP)
+            victim.silence(silence)
             try:
                 assail([each for each in mine if each in self.load.queues])
                 await asyncio.to_thread(self.wait_for_another, queue, victim)
                 await self.load.is_served_by_others(queue, without=victim.url)
                 await asyncio.sleep(self._chance.uniform(0, 0.3))
             finally:
-                victim.signal(signal.SIGCONT)
+                victim.wake(wake)
         await self.load.goes_on()
 
     async def move_around(self) -> None:
@@ -252,6 +261,8 @@ def chaos_of(what: str, folder: Path, stack: ExitStack, *, times: int) -> Findin
         "roll": Chaos.restart_all,
         "split": Chaos.split_and_kill,
     }
+    if what == "hang":
+        return run(hanging(server, folder), Chaos.hang_owner, times=times, on_time=_tell)
     if what == "jump":
         return run(jumping(server, folder), Chaos.jump_clock, times=times, on_time=_tell)
     if what == "large":
@@ -290,6 +301,12 @@ def jumping(server: PostgresServer, folder: Path) -> Cluster:
     store = f"{server.url}&namespace={folder.name}"
     names = ("n1", "n2", "n3")
     return Cluster([Node(name, store, folder, flags=LEASE, program=(str(SKEWED), "0")) for name in names])
+
+
+def hanging(server: PostgresServer, folder: Path) -> Cluster:
+    """Return a cluster whose event loops can be blocked."""
+    store = f"{server.url}&namespace={folder.name}"
+    return Cluster([Node(name, store, folder, flags=LEASE, program=(str(HANGING),)) for name in ("n1", "n2", "n3")])
 
 
 def unfenced(server: PostgresServer, folder: Path) -> Cluster:

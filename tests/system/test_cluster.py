@@ -22,6 +22,7 @@ from .cluster_chaos import (
     cluster_cut_at,
     cluster_of,
     cut_off,
+    hanging,
     jumping,
     kill_postgres,
     run,
@@ -63,6 +64,12 @@ def test_an_owner_that_is_stopped_changes_nothing_when_it_wakes(
 ) -> None:
     """An owner that resumes after a takeover, with pending requests, commits nothing."""
     found = clean(run(cluster_in(durable_postgres, tmp_path), Chaos.stop_owner, times=STOPS_A_DAY))
+    assert found.counts["moves"] >= STOPS_A_DAY
+
+
+def test_an_owner_whose_event_loop_hangs_is_taken_over(durable_postgres: PostgresServer, tmp_path: Path) -> None:
+    """Its threads could renew the ownership and don't, so others take over; when it wakes, it commits nothing."""
+    found = clean(run(hanging(durable_postgres, tmp_path), Chaos.hang_owner, times=STOPS_A_DAY))
     assert found.counts["moves"] >= STOPS_A_DAY
 
 

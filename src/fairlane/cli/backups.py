@@ -9,7 +9,8 @@ import click
 
 from fairlane.cli.interaction import progress, stoppable
 from fairlane.cli.parameters import FOLDER
-from fairlane.cli.session import STORE_FOLDER, Session, pass_session
+from fairlane.cli.session import Session, pass_session
+from fairlane.data_folder import STORE_FOLDER, mark_made
 
 
 @click.command(name="backup")
@@ -41,9 +42,10 @@ def backup_command(session: Session, *, folder: Path, queue: str | None) -> None
 def restore_command(session: Session, *, backup: Path, target: str) -> None:
     """Restore a backup to a new data folder, or to a store at a URL.
 
-    TO must be new or empty: the data folder of a server that has not been started, or a URL. The whole backup is read
-    and compared with the copy. The restored store has a new journal id, and ids go on far above all that may have been
-    issued since the backup, so readers of the journal notice the restore and no id is issued twice.
+    TO must be new or empty: a URL, or the data folder of a server that has not been started or whose store is gone. The
+    whole backup is read and compared with the copy. The restored store has a new journal id, and ids go on far above
+    all that may have been issued since the backup, so readers of the journal notice the restore and no id is issued
+    twice.
     """
     from fairlane.assembly import is_place, shown_url
     from fairlane.backup import restore_backup
@@ -51,6 +53,8 @@ def restore_command(session: Session, *, backup: Path, target: str) -> None:
     is_data = not is_place(target)
     with stoppable(), progress("restoring") as bar:
         done = restore_backup(backup, str(Path(target) / STORE_FOLDER) if is_data else target, bar.set)
+    if is_data:
+        mark_made(Path(target), sequence=done.next_sequence)
     shown = target if is_data else shown_url(target)
     session.answer(
         done,

@@ -12,6 +12,7 @@ import click
 
 from fairlane.cli.formatting import as_json
 from fairlane.cli.output import Table, show
+from fairlane.data_folder import STORE_FOLDER, is_marked
 
 if TYPE_CHECKING:  # the help imports none of these
     import ssl
@@ -22,8 +23,6 @@ Broker: TypeAlias = "AllVerbs[Any]"
 """A broker that the commands call: embedded, or a client of a server."""
 
 DEFAULT_SERVER = "http://127.0.0.1:7420"
-STORE_FOLDER = "store"
-"""The folder below a server's data folder that holds its store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,8 @@ class Endpoint:
         if self.data is None:
             return None
         folder = Path(self.data)
-        is_of_a_program = folder.is_dir() and any(folder.iterdir()) and not (folder / STORE_FOLDER).exists()
+        is_of_a_server = is_marked(folder) or (folder / STORE_FOLDER).exists()
+        is_of_a_program = not is_of_a_server and folder.is_dir() and any(folder.iterdir())
         return folder if is_of_a_program else folder / STORE_FOLDER
 
     def tls(self) -> ssl.SSLContext | None:

@@ -9,7 +9,8 @@ import click
 
 from fairlane.cli.errors import REFUSED, Quit
 from fairlane.cli.interaction import confirm, progress, stoppable
-from fairlane.cli.session import STORE_FOLDER, Session, pass_session
+from fairlane.cli.session import Session, pass_session
+from fairlane.data_folder import STORE_FOLDER, is_marked
 
 if TYPE_CHECKING:  # the other commands need no store
     from fairlane.cli.terminal import Bar
@@ -136,7 +137,7 @@ def restored_command(session: Session, place: str, *, yes: bool) -> None:
 def _store_in(place: str) -> str:
     """Return the folder of the store if a place is the data folder of a server, which keeps it one folder deeper."""
     inner = Path(place) / STORE_FOLDER
-    return str(inner) if inner.is_dir() else place
+    return str(inner) if inner.is_dir() or is_marked(Path(place)) else place
 
 
 def _shown(place: str) -> str:

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from fairlane.assembly import BrokerConfig, open_async_broker
 from fairlane.cluster.gateway import ClusterGateway
 from fairlane.cluster.node import Node
+from fairlane.data_folder import STORE_FOLDER, mark_made
 from fairlane.errors import InvalidArgument
 from fairlane.files import restrict, write_secret
 from fairlane.gateway.caller import Caller
@@ -47,7 +48,6 @@ from fairlane.server.tracing.spans import Spans
 from fairlane.server.watchdog import Watchdog, watching
 from fairlane.verbs.keys import CreateKey, Grant
 
-STORE: Final = "store"
 FIRST_KEY_FILE: Final = "admin.key"
 _LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 _MALLOC_OPTIONS: Final = ((-1, 64 << 20), (-2, 4 << 20), (-3, 4 << 20))
@@ -144,7 +144,17 @@ async def _opened(
     path = _store_of(settings)
     config = BrokerConfig(path=path, durability=settings.durability, settings=settings.broker, owns_process=True)
     async with await open_async_broker(config) as broker:
+        if isinstance(path, Path):
+            _mark_made(path.parent, broker.sequence)
         yield LocalGateway(broker)
+
+
+def _mark_made(data: Path, sequence: int) -> None:
+    """Note that the store was made. A full disk must not keep the server from starting: it may be drained."""
+    try:
+        mark_made(data, sequence=sequence)
+    except OSError as error:
+        _log.warning("Cannot note that the store in %s was made: %s. Its loss would go unnoticed.", data, error)
 
 
 def _advertised(grpc_address: str | None, node: Node | None) -> str | None:
@@ -182,7 +192,7 @@ def _store_of(settings: ServerSettings) -> Path | str | None:
         return settings.store
     if settings.data == MEMORY:
         return None
-    path = Path(settings.data).expanduser() / STORE
+    path = Path(settings.data).expanduser() / STORE_FOLDER
     if path.parent.exists() and not path.parent.is_dir():
         raise InvalidArgument(f"data must be a folder, and {path.parent} is a file.")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

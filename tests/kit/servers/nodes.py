@@ -51,6 +51,7 @@ class Node:
         self._log = folder / f"{name}.log"
         self._command = [sys.executable, *program, "--node", name, "--store", store, "--port", str(self._port), *flags]
         self.process: subprocess.Popen[bytes] | None = None
+        self._is_silent = False
 
     def start(self) -> None:
         """Start the process without waiting until it answers."""
@@ -63,6 +64,16 @@ class Node:
         if self.process is not None:
             self.process.send_signal(number)
 
+    def silence(self, number: int) -> None:
+        """Send a signal after which the process answers nothing, until ``wake``."""
+        self._is_silent = True
+        self.signal(number)
+
+    def wake(self, number: int) -> None:
+        """Send the signal that ends the silence."""
+        self.signal(number)
+        self._is_silent = False
+
     def kill(self) -> None:
         """Kill the process, as a power cut would."""
         self.signal(signal.SIGKILL)
@@ -74,8 +85,8 @@ class Node:
 
     @property
     def is_up(self) -> bool:
-        """Whether the process runs and is not stopped."""
-        if self.process is None or self.process.poll() is not None:
+        """Whether the process runs, and is neither stopped nor silent."""
+        if self.process is None or self.process.poll() is not None or self._is_silent:
             return False
         return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != _STOPPED
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
 
 from fairlane.server.connections import SCOPE_KEY, Connections, OpenConnection
 from fairlane.server.interfaces.asgi import DIRECT_SOCKET
@@ -20,9 +21,12 @@ from fairlane.wire.framing import FrameCutter, head_of
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGISendEvent
+    from websockets.frames import Frame
     from websockets.http11 import Request
 
 
+PARTS_MAX: Final = 16_384
+"""Parts of one message. The largest message has them if each has 1.5 KiB, about what a packet carries."""
 _LAST_WORD_S: Final = 2.0
 """How long a client that broke the protocol may take to read the reason."""
 
@@ -122,8 +126,10 @@ class QuickSocket(WebSocketsSansIOProtocol):
     def handle_parser_exception(self) -> None:
         """Close the connection of a client that broke the protocol, and leave it time to read the reason."""
         close = self.conn.close_sent
-        if close is None:
-            raise AssertionError("websockets answers a protocol error with a close frame")
+        if close is None:  # the handshake is not over, so nothing can be said
+            self._is_dismissed = True
+            self.transport.close()
+            return
         self._is_dismissed = self.close_sent = True
         self.frames = []
         self.queue.put_nowait({"type": "websocket.disconnect", "code": close.code, "reason": close.reason})
@@ -131,6 +137,16 @@ class QuickSocket(WebSocketsSansIOProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.close_timer = self.loop.call_later(_LAST_WORD_S, self.transport.close)  # not when the application ends
+
+    def handle_cont(self, event: Frame) -> None:
+        """Keep a part of a message; an empty one too takes memory, so there may only be so many."""
+        if self._is_dismissed:
+            return
+        if len(self.frames) < PARTS_MAX:
+            super().handle_cont(event)
+        else:
+            self.conn.fail(CloseCode.MESSAGE_TOO_BIG, f"a message has more than {PARTS_MAX} parts")
+            self.handle_parser_exception()
 
     def send_receive_event_to_app(self) -> None:
         """Hand over a message that came in parts."""
