@@ -11,8 +11,10 @@ from fairlane.core.producer import limited
 from fairlane.errors import Forbidden
 from fairlane.model.message import NewMessage
 from fairlane.testing.stepped import SteppedBroker
+from fairlane.verbs.batches import ListSinks, Publish, Stage
 from fairlane.verbs.fan_outs import FannedOutIds, FanOut
 from fairlane.verbs.keys import Grant
+from fairlane.verbs.uploads import BeginUpload, ListUploads
 from fairlane.verbs.verb import Request
 from tests.unit.broker.stepping import broker_with, lease_one, message
 
@@ -102,3 +104,86 @@ def test_a_deleted_queue_forgets_the_names_of_all_tenants() -> None:
     broker.create_queue("q")
     assert not fan_out(broker, "acme").is_repeat
     assert broker.enqueue("q", message().payload)
+
+
+# --------------------------------------------------------------------------------------------------------------- sinks
+
+
+def stage_of(tenant: str, sink: str) -> Stage:
+    """Return a request to stage one message for a tenant, as the first batch of a sink."""
+    return Stage(queue="q", sink=sink, batch=0, part="p", at=0, messages=[NewMessage(fairness_key=tenant)])
+
+
+def publish_of(sink: str) -> Publish:
+    """Return a request to publish that batch."""
+    return Publish(queue="q", sink=sink, batch=0, parts=["p"])
+
+
+def test_a_tenant_uses_the_sinks_of_its_grant_only() -> None:
+    """Under the name of another tenant's sink it neither stages nor publishes, and the other loses nothing."""
+    broker = broker_with()
+    acme = Grant(right="produce", keys=("acme",), sinks=("acme-*",))
+    bigcorp = Grant(right="produce", keys=("bigcorp",), sinks=("bigcorp",))
+    for request in (stage_of("acme", "bigcorp"), Publish(queue="q", sink="bigcorp", batch=9, parts=[])):
+        with pytest.raises(Forbidden, match="API key 'acme' may not use sink 'bigcorp' of queue 'q'"):
+            asked(broker, request, "acme", acme)
+    for sink, tenant, grant in (("acme-1", "acme", acme), ("bigcorp", "bigcorp", bigcorp)):
+        assert asked(broker, stage_of(tenant, sink), tenant, grant).count == 1
+        assert not asked(broker, publish_of(sink), tenant, grant).was_published
+    assert [delivery.fairness_key for delivery in broker.lease("q", 9)] == ["acme", "bigcorp"]
+
+
+@pytest.mark.parametrize(
+    ("grants", "is_allowed"),
+    [
+        ([Grant(right="produce", keys=("acme",))], False),
+        ([Grant(right="produce", keys=("acme",), sinks=("s",))], True),
+        ([Grant(right="produce", keys=("acme",), sinks=("s-*",))], False),
+        ([Grant(right="produce")], True),
+        ([Grant(right="produce", sinks=())], False),
+        ([Grant(right="produce", sinks=("s*",))], True),
+        ([Grant(right="produce", keys=("acme",)), Grant(right="produce", queues="other", sinks=("s",))], False),
+        ([Grant(right="produce", keys=("acme",)), Grant(right="admin")], True),
+    ],
+)
+def test_using_a_sink_is_a_right(grants: list[Grant], is_allowed: bool) -> None:
+    """A grant names the sinks that its caller may use: any by default, none by default if it has keys."""
+    broker = broker_with()
+    for request in (stage_of("acme", "s"), publish_of("s")):
+        if is_allowed:
+            asked(broker, request, "acme", *grants)
+        else:
+            with pytest.raises(Forbidden, match="may not use sink 's'"):
+                asked(broker, request, "acme", *grants)
+
+
+def test_a_tenant_that_may_not_use_a_sink_does_not_see_it() -> None:
+    """A list of sinks has those of the grant; a caller without such a limit sees all of them."""
+    broker = broker_with()
+    for sink in ("acme", "bigcorp"):
+        broker.call(stage_of(sink, sink))
+
+    def seen(*grants: Grant) -> list[str]:
+        return [view.name for view in asked(broker, ListSinks(queue="q"), "acme", *grants).sinks]
+
+    assert seen(Grant(right="produce", keys=("acme",))) == []
+    assert seen(Grant(right="produce", keys=("acme",), sinks=("acme",))) == ["acme"]
+    assert seen(Grant(right="produce")) == ["acme", "bigcorp"]
+
+
+# -------------------------------------------------------------------------------------------------------------- uploads
+
+
+def test_a_tenant_sees_its_own_uploads_only() -> None:
+    """A list of open uploads tells a caller with fairness keys nothing of those of other API keys."""
+    broker = broker_with()
+    grants = {name: Grant(right="produce", keys=(name,)) for name in ("acme", "bigcorp")}
+    for name, grant in grants.items():
+        asked(broker, BeginUpload(queue="q"), name, grant)
+
+    def seen(*given: Grant) -> list[str | None]:
+        return [view.by for view in asked(broker, ListUploads(queue="q"), "acme", *given).uploads]
+
+    assert seen(grants["acme"]) == ["acme"]
+    assert seen(Grant(right="produce")) == ["acme", "bigcorp"]
+    assert seen(grants["acme"], Grant(right="admin")) == ["acme", "bigcorp"]
