@@ -42,7 +42,7 @@ class FanOut(Request[FannedOutIds], frozen=True, kw_only=True):
     Attributes:
         queue: the queue of the continuation.
         name: what the producer calls the fan-out. While it is known, which is until ``dedup_window_ms`` after its end,
-            the same name is answered with the same ids.
+            the same name of the same tenant is answered with the same ids. The tenant is that of the continuation.
         messages: the members, by queue.
         then: the continuation.
         on_failure: what becomes of the continuation if a member was not acknowledged: it becomes a dead letter

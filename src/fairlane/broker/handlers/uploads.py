@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from fairlane.broker.handlers.checks import require
 from fairlane.broker.views import queues as views
 from fairlane.core.checks import key_fault, whole_fault
 from fairlane.core.decide.uploads import view_of
+from fairlane.core.producer import LimitedProducer
+from fairlane.core.states.uploads import Upload
 from fairlane.errors import LeaseMismatch
 from fairlane.verbs.uploads import BeginUpload, ListUploads, PayloadRange, ReadPayload, UploadList
 
@@ -18,9 +20,12 @@ if TYPE_CHECKING:
 _MOST: Final = 1 << 53
 
 
-def _uploads(engine: Engine, request: ListUploads) -> UploadList:
+def _uploads(engine: Engine, request: ListUploads, producer: LimitedProducer | None) -> UploadList:
     queue = views.known(engine.ledger, request.queue)
-    return UploadList(uploads=[view_of(queue, upload) for upload in queue.uploads.values()])
+    found: Iterable[Upload] = queue.uploads.values()
+    if producer is not None and producer.on(queue.name) is not None:
+        found = [upload for upload in found if upload.caller == producer.name]
+    return UploadList(uploads=[view_of(queue, upload) for upload in found])
 
 
 def _read_payload(engine: Engine, request: ReadPayload) -> PayloadRange:
@@ -32,7 +37,8 @@ def _read_payload(engine: Engine, request: ReadPayload) -> PayloadRange:
     return PayloadRange(data=engine.bodies.part(message, request.offset, count), size=message.size)
 
 
-READS: Final[Mapping[type, Callable[..., Any]]] = {ListUploads: _uploads, ReadPayload: _read_payload}
+READS: Final[Mapping[type, Callable[..., Any]]] = {ReadPayload: _read_payload}
+LISTS: Final[Mapping[type, Callable[..., Any]]] = {ListUploads: _uploads}
 
 
 def _check_begin(request: BeginUpload) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import repeat
 
-from fairlane.core.dedup_ids import DedupHome, remembered
+from fairlane.core.dedup_ids import DedupHome, remembered_name
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.producer_numbers import ProducerNumbers, run_of
 from fairlane.journal.records import CallerImage, Enqueued, Numbered
@@ -52,7 +52,7 @@ def leave_unique(message: Message) -> None:
 
 def _unique_name(message: Message) -> str | None:
     key = None if message.after is None else message.after.unique_key
-    return None if key is None else remembered((message.key,), (key,))[0]
+    return None if key is None else remembered_name(message.key, key)
 
 
 # ----------------------------------------------------------------------------------------------------- producer numbers

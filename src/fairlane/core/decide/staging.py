@@ -15,7 +15,7 @@ from fairlane.core.decide.enqueue import packed, refusals
 from fairlane.core.decide.room import QueueRoom
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
-from fairlane.core.producer import forbidden
+from fairlane.core.producer import forbidden, forbidden_sink
 from fairlane.core.states.sinks import SinkState
 from fairlane.core.terms import collapse, resolve
 from fairlane.errors import FairlaneError, InvalidArgument, SinkNotFound, StageMismatch
@@ -39,6 +39,8 @@ def stage(ledger: Ledger, request: Stage, now_ms: int, given: Given) -> Decision
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
+    if (error := forbidden_sink(queue.name, request.sink, given.producer)) is not None:
+        return refuse(error)
     if (fault := _stage_fault(queue, request)) is not None:
         return refuse(InvalidArgument(fault))
     sink = queue.sinks.get(request.sink)
@@ -123,11 +125,13 @@ def _correlation_ids(messages: Sequence[NewMessage]) -> list[str | None] | None:
 # ---------------------------------------------------------------------------------------------------------- publishing
 
 
-def publish(ledger: Ledger, request: Publish, now_ms: int, _given: Given) -> Decision[PublishResult]:
+def publish(ledger: Ledger, request: Publish, now_ms: int, given: Given) -> Decision[PublishResult]:
     """Publish the named parts of a batch, and drop everything else that is staged up to this batch."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
+    if (error := forbidden_sink(queue.name, request.sink, given.producer)) is not None:
+        return refuse(error)
     if (fault := _publish_fault(queue, request)) is not None:
         return refuse(InvalidArgument(fault))
     sink = queue.sinks.get(request.sink) or SinkState(request.sink)
