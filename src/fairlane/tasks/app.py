@@ -20,7 +20,7 @@ from fairlane.tasks.calls import Chain, Members, Sendable, TaskCall, chain_of
 from fairlane.tasks.dispatch import AnyTask, task_handler
 from fairlane.tasks.homes import AppHomes
 from fairlane.tasks.options import Duration, SendOptions, check_names
-from fairlane.tasks.task import KeySource, SendContext, TaskDefinition, TypedTask, UniqueSource
+from fairlane.tasks.task import KeySource, NameSource, SendContext, TaskDefinition, TypedTask
 from fairlane.verbs.methods.conversions import given_fields
 from fairlane.worker.app import Worker
 from fairlane.worker.handlers import QueueHandler
@@ -49,6 +49,8 @@ class TaskTerms(TypedDict, total=False):
         key: the parameter whose argument is the fairness key, or a function of the arguments.
         unique: the parameter whose argument is unique, or a function of the arguments: while a job of the task and the
             same tenant with the same one waits or runs, another is not enqueued.
+        order_key: the parameter whose argument is the order key, or a function of the arguments: in a queue with strict
+            order, jobs of the same tenant with the same one run one after the other.
         cron, timezone: when a schedule of the broker sends the task by itself; its parameters need defaults.
         every: in place of ``cron``, the interval, such as ``"5m"``.
         encoding: how arguments are encoded: ``json``, or ``msgpack``.
@@ -66,7 +68,8 @@ class TaskTerms(TypedDict, total=False):
     policy: QueuePolicy | Mapping[str, object]
     name: str
     key: KeySource
-    unique: UniqueSource
+    unique: NameSource
+    order_key: NameSource
     cron: str
     timezone: str
     every: Duration
@@ -220,7 +223,8 @@ class App(Worker):
         if name in self.tasks:
             raise InvalidArgument(f"The app already has a task {name!r}; pass another name=... to one of them.")
         if queue in [handler.policy.queue for handler in super().handlers]:
-            raise InvalidArgument(f"Queue {queue!r} has a handler, so it can't have tasks as well.")
+            cause = f"Queue {queue!r} has a handler, so it can't have the task {name!r} as well"
+            raise InvalidArgument(f"{cause}. Use another queue for one of them.")
         arguments = TaskArguments(name, function, terms.get("encoding", "json"))
         definition = self._defined(name, queue, terms)
         options = SendOptions(**{term: value for term, value in terms.items() if term in _SEND_TERMS})  # type: ignore[arg-type] # names of its fields
@@ -239,6 +243,7 @@ class App(Worker):
             policy=HandlerPolicy(**{"queue": queue} | given),
             key=terms.get("key"),
             unique=terms.get("unique"),
+            order_key=terms.get("order_key"),
             declared=declared,
             keeps_results=SendOptions(result_ttl=terms.get("result_ttl")).keeps_result,
             cron=terms.get("cron"),

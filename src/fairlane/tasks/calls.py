@@ -35,14 +35,28 @@ class _Step(msgspec.Struct, frozen=True, array_like=True):
 
     queue: str
     message: NewMessage
+    at_ms: int | None = None
+
+    def due(self, now_ms: int) -> NewMessage:
+        """Return its message for a forward at an instant: a delay would count from the forward, and not from now."""
+        if self.at_ms is None:
+            return self.message
+        return msgspec.structs.replace(self.message, delay_ms=max(0, self.at_ms - now_ms))
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCall(Generic[R]):
-    """A job that is not sent yet; see ``TypedTask.call``."""
+    """A job that is not sent yet; see ``TypedTask.call``.
+
+    Attributes:
+        task: its task.
+        message: its message, as it would be sent now.
+        at_ms: when it may start, if that is an instant of the wall clock.
+    """
 
     task: TypedTask[..., R]
     message: NewMessage
+    at_ms: int | None = None
 
     @property
     def calls(self) -> tuple[TaskCall[Any], ...]:
@@ -72,16 +86,25 @@ class Chain(Generic[R]):
         first, *others = self.calls
         if not others:
             return first.message
-        rest = msgspec.json.encode([_Step(call.task.queue, call.message) for call in others]).decode()
+        steps = [_Step(call.task.queue, call.message, call.at_ms) for call in others]
+        rest = msgspec.json.encode(steps).decode()
         return msgspec.structs.replace(first.message, headers={**first.message.headers, CHAIN_HEADER: rest})
 
     async def send(self) -> JobHandle[Any]:
-        """Send the first job, and return its handle. See ``TypedTask.send`` for what it raises."""
+        """Send the first job, and return its handle. See ``TypedTask.send`` for what it raises.
+
+        The queues of all jobs are created if they do not exist, because workers forward to queues that exist.
+        """
+        await self.task.context.homes.call(self._ensure_queues)
         return await self.task.send_message(self.message)
 
     def send_sync(self) -> ThreadJobHandle[Any]:
         """Send the first job from a thread; see ``send``."""
+        self.task.context.homes.call_sync(self._ensure_queues)
         return self.task.send_message_sync(self.message)
+
+    async def _ensure_queues(self, client: AsyncClient) -> None:
+        await ensure_queues(client, self.calls[1:])
 
 
 Sendable: TypeAlias = TaskCall[R] | Chain[R]
@@ -99,13 +122,19 @@ def chain_of(calls: Sequence[TaskCall[Any]]) -> Chain[Any]:
     return Chain(tuple(calls))
 
 
-def continued(headers: Mapping[str, str], answer: Answer) -> Answer:
+async def ensure_queues(client: AsyncClient, calls: Iterable[TaskCall[Any]]) -> None:
+    """Create the queues of jobs that workers will forward, if they do not exist: a forward creates none."""
+    for task in {call.task.queue: call.task for call in calls}.values():
+        await task.ensure_queue(client)
+
+
+def continued(headers: Mapping[str, str], answer: Answer, now_ms: int) -> Answer:
     """Return the verdict about a job of a chain: if the job is done, the next one is forwarded with it."""
     rest = headers.get(CHAIN_HEADER)
     if rest is None or not (answer is None or isinstance(answer, (Acknowledge, ForwardTo))):
         return answer
     (step, *others) = msgspec.json.decode(rest, type=list[_Step])
-    message = step.message
+    message = step.due(now_ms)
     if others:
         after = msgspec.json.encode(others).decode()
         message = msgspec.structs.replace(message, headers={**message.headers, CHAIN_HEADER: after})
@@ -155,7 +184,7 @@ class Members:
         If a member is not done, the call becomes a dead letter, or runs all the same with ``on_failure="run"``.
 
         Raises:
-            InvalidArgument: a job has a ``dedup_id`` or is unique.
+            InvalidArgument: a job has a ``dedup_id`` or is unique, or the call has ``at``.
         """
         return FanOutPlan(self._context, self._calls, call, on_failure)
 
@@ -174,6 +203,12 @@ class FanOutPlan(Generic[R]):
             by_queue.setdefault(call.task.queue, []).append(call)
         self._by_queue = by_queue
         self._calls = calls
+        if then.calls[0].at_ms is not None:
+            cause = f"The job of task {then.task.name!r} has at=, but the last job of a fan-out only has a delay"
+            raise InvalidArgument(
+                f"{cause}, which counts from the end of the others. In .then(app.chain(a.call(), b.call())) the second "
+                "job may have at=."
+            )
         for job in (*(job for call in calls for job in call.calls), then.calls[0]):
             if job.may_repeat:
                 cause = f"A job of task {job.task.name!r} in a fan-out is unique or has a dedup_id"
@@ -201,6 +236,7 @@ class FanOutPlan(Generic[R]):
     async def _fan_out(self, client: AsyncClient, *, name: str) -> FannedOutIds:
         limited, then = client.with_timeout(self._context.timeout_s), self._then
         messages = {queue: [call.message for call in calls] for queue, calls in self._by_queue.items()}
+        await ensure_queues(client, [job for call in (*self._calls, then) for job in call.calls[1:]])
         for is_last in (False, True):
             try:
                 return await limited.fan_out(
@@ -210,9 +246,7 @@ class FanOutPlan(Generic[R]):
                 if is_last:
                     raise
                 try:
-                    for task in {
-                        job.task.queue: job.task for call in (*self._calls, then) for job in call.calls
-                    }.values():
+                    for task in {call.task.queue: call.task for call in (*self._calls, then)}.values():
                         await limited.ensure_queue(task.queue, task.definition.declared)
                 except Forbidden:
                     raise missing from None

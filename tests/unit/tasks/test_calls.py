@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -54,6 +56,73 @@ def test_a_failed_job_ends_its_chain_until_it_is_redriven() -> None:
         jobs.run()
         assert studio.ran == ["check bad", "check bad"]
         assert len(jobs.dead_letters("photos")) == 1
+
+
+def test_a_chain_creates_the_queues_of_all_its_jobs() -> None:
+    """The worker does not know the queue of the second job, which is created as its own app declares it."""
+    studio, shop = Studio(), App()
+
+    @shop.task(queue="bills", policy={"max_attempts": 7})
+    def bill() -> None: ...
+
+    with studio.app.testing() as jobs:
+        studio.app.chain(studio.resize.call("a"), bill.call()).send_sync()
+        plan = studio.app.fan_out([studio.app.chain(studio.resize.call("b"), bill.call())]).then(studio.publish.call(7))
+        asyncio.run(plan.send())
+        assert jobs.client.queue("bills").policy.max_attempts == 7
+        jobs.advance("1m")
+        assert jobs.client.queue("bills").waiting == 2
+
+
+def test_a_job_of_a_chain_waits_while_its_queue_is_full() -> None:
+    """The job before it runs once, though the queue has room for one job only, which takes an hour."""
+    studio = Studio()
+
+    @studio.app.task(queue="bills", policy={"waiting_max": 1}, result_ttl="1d")
+    async def bill(number: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(3600):
+                await asyncio.Event().wait()
+        studio.ran.append(f"bill {number}")
+
+    with studio.app.testing() as jobs:
+        bill.send_sync(1)
+        studio.app.chain(studio.check.call("a"), bill.call(2)).send_sync()
+        jobs.run()
+    assert studio.ran == ["check a", "bill 1", "bill 2"]
+
+
+def test_an_instant_in_a_chain_is_kept() -> None:
+    """A job with at starts then, however long the job before it took; one whose time has passed starts at once."""
+    app, ran = App(), list[tuple[int, datetime]]()
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+    @app.task
+    async def render() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2 * 3600):
+                await asyncio.Event().wait()
+
+    with app.testing(now=noon) as jobs:
+
+        @app.task
+        async def mail(hour: int) -> None:
+            ran.append((hour, jobs.now))
+
+        mails = [mail.options(at=noon + timedelta(hours=hour)).call(hour) for hour in (1, 6, 3)]
+        app.chain(render.call(), *mails).send_sync()
+        jobs.run()
+    assert ran == [(1, noon + timedelta(hours=2)), (6, noon + timedelta(hours=6)), (3, noon + timedelta(hours=6))]
+
+
+def test_the_last_job_of_a_fan_out_has_no_instant() -> None:
+    """Its delay counts from the end of the members; the error says where an instant is possible."""
+    studio = Studio()
+    at = studio.publish.options(at=datetime(2030, 1, 1, tzinfo=UTC)).call(7)
+    members = studio.app.fan_out([studio.resize.call("a")])
+    with pytest.raises(InvalidArgument, match=r"'publish' has at=.* In \.then\(app\.chain\("):
+        members.then(at)
+    members.then(studio.app.chain(studio.resize.call("b"), at))
 
 
 def test_a_chain_needs_a_call() -> None:

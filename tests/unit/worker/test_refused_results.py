@@ -66,7 +66,7 @@ def test_a_result_that_the_broker_never_accepts_makes_a_dead_letter(answer: Hand
 
 
 def test_a_forward_to_a_full_queue_waits_for_room(caplog: pytest.LogCaptureFixture) -> None:
-    """The handler runs once; its message is acknowledged when a consumer has made room, and the log says why not yet."""
+    """The handler runs once, its message is acknowledged when there is room, and the log says once why not yet."""
 
     async def test(bench: WorkerBench) -> None:
         attempts: list[int] = []
