@@ -6,7 +6,8 @@ same commit. A fan-out is the broker's: ``fairlane.core.states.fan_outs`` has it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
@@ -15,8 +16,10 @@ from uuid import uuid4
 import msgspec
 
 from fairlane.client.aio import AsyncClient
+from fairlane.client.message_fields import MessageFields
 from fairlane.errors import Forbidden, InvalidArgument, QueueNotFound
 from fairlane.model.message import NewMessage
+from fairlane.tasks.before import after_job, tasks_header
 from fairlane.tasks.handle import JobHandle, ThreadJobHandle
 from fairlane.verbs.fan_outs import FannedOutIds, OnFailure
 from fairlane.worker.policy import Answer
@@ -128,16 +131,17 @@ async def ensure_queues(client: AsyncClient, calls: Iterable[TaskCall[Any]]) -> 
         await task.ensure_queue(client)
 
 
-def continued(headers: Mapping[str, str], answer: Answer, now_ms: int) -> Answer:
+def continued(job: MessageFields, task: TypedTask[..., Any], answer: Answer) -> Answer:
     """Return the verdict about a job of a chain: if the job is done, the next one is forwarded with it."""
-    rest = headers.get(CHAIN_HEADER)
+    rest = job.headers.get(CHAIN_HEADER)
     if rest is None or not (answer is None or isinstance(answer, (Acknowledge, ForwardTo))):
         return answer
     (step, *others) = msgspec.json.decode(rest, type=list[_Step])
-    message = step.due(now_ms)
+    message = step.due(task.context.now_ms())
+    headers = {**message.headers, **after_job(task.queue, job.id, task.name)}
     if others:
-        after = msgspec.json.encode(others).decode()
-        message = msgspec.structs.replace(message, headers={**message.headers, CHAIN_HEADER: after})
+        headers[CHAIN_HEADER] = msgspec.json.encode(others).decode()
+    message = msgspec.structs.replace(message, headers=headers)
     done = answer or Acknowledge()
     others_by_queue = dict(done.messages) if isinstance(done, ForwardTo) else {}
     messages = {**others_by_queue, step.queue: [*others_by_queue.get(step.queue, ()), message]}
@@ -198,10 +202,10 @@ class FanOutPlan(Generic[R]):
         self._context = context
         self._then = then
         self._on_failure = on_failure
-        by_queue: dict[str, list[Sendable[Any]]] = {}
+        by_queue: defaultdict[str, defaultdict[str, list[Sendable[Any]]]] = defaultdict(lambda: defaultdict(list))
         for call in calls:
-            by_queue.setdefault(call.task.queue, []).append(call)
-        self._by_queue = by_queue
+            by_queue[call.task.queue][call.task.name].append(call)
+        self._by_queue = by_queue  # and by task, so that a short header names the tasks of all members
         self._calls = calls
         if then.calls[0].at_ms is not None:
             cause = f"The job of task {then.task.name!r} has at=, but the last job of a fan-out only has a delay"
@@ -235,13 +239,16 @@ class FanOutPlan(Generic[R]):
 
     async def _fan_out(self, client: AsyncClient, *, name: str) -> FannedOutIds:
         limited, then = client.with_timeout(self._context.timeout_s), self._then
-        messages = {queue: [call.message for call in calls] for queue, calls in self._by_queue.items()}
+        messages = {
+            queue: [call.message for calls in by_task.values() for call in calls]
+            for queue, by_task in self._by_queue.items()
+        }
+        tasks = [(task, len(calls)) for by_task in self._by_queue.values() for task, calls in by_task.items()]
+        last = msgspec.structs.replace(then.message, headers={**then.message.headers, **tasks_header(tasks)})
         await ensure_queues(client, [job for call in (*self._calls, then) for job in call.calls[1:]])
         for is_last in (False, True):
             try:
-                return await limited.fan_out(
-                    then.task.queue, then.message, messages, name=name, on_failure=self._on_failure
-                )
+                return await limited.fan_out(then.task.queue, last, messages, name=name, on_failure=self._on_failure)
             except QueueNotFound as missing:
                 if is_last:
                     raise
@@ -253,7 +260,11 @@ class FanOutPlan(Generic[R]):
         raise AssertionError  # the loop returns or raises
 
     def _members(self, sent: FannedOutIds) -> list[tuple[TypedTask[..., Any], str]]:
-        """Return the task and the id of each member, in the order of the calls; the broker has them by queue."""
+        """Return the task and the id of each member, in the order of the calls; they were sent by queue and task."""
         every = iter(sent.ids)
-        by_queue = {queue: iter([next(every) for _ in calls]) for queue, calls in self._by_queue.items()}
-        return [(call.task, next(by_queue[call.task.queue])) for call in self._calls]
+        ids = {
+            task: iter([next(every) for _ in calls])
+            for by_task in self._by_queue.values()
+            for task, calls in by_task.items()
+        }
+        return [(call.task, next(ids[call.task.name])) for call in self._calls]

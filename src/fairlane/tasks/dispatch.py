@@ -68,7 +68,7 @@ class TaskDispatch:
                 answer = await task.function(*args, **kwargs)
             else:
                 answer = await threads.run(_in_thread(task.function, args, kwargs), message)
-            return continued(message.headers, self._verdict(task, message.headers, answer), task.context.now_ms())
+            return continued(message, task, self._verdict(task, message.headers, answer))
 
         return dispatch
 

@@ -12,12 +12,14 @@ from msgspec.structs import replace
 
 from fairlane.client.aio import AsyncClient
 from fairlane.client.limited import AsyncLimitedClient
+from fairlane.client.message_fields import MessageFields
 from fairlane.client.tracing import traced
 from fairlane.errors import FairlaneError, Forbidden, InvalidArgument, QueueNotFound
 from fairlane.model.message import Key, NewMessage
 from fairlane.model.schedules import ScheduleSpec
 from fairlane.model.spelling import did_you_mean
 from fairlane.tasks.arguments import EncodedArguments, TaskArguments
+from fairlane.tasks.before import jobs_of
 from fairlane.tasks.calls import TaskCall
 from fairlane.tasks.handle import JobHandle, ThreadJobHandle
 from fairlane.tasks.homes import AppHomes
@@ -218,6 +220,18 @@ class TypedTask(Generic[P, R]):
         return ThreadJobHandle(
             self.context.homes, job_id=job_id, queue=self.queue, task=self.name, decode=decode, is_repeat=is_repeat
         )
+
+    def jobs_before(self, message: MessageFields) -> list[JobHandle[R]]:
+        """Return handles of the jobs of this task that came before a job, in the order of their calls.
+
+        For the last job of a fan-out these are the members; of a chain among them the first job. For a job of a chain
+        it is the one before it.
+        """
+        return [self.job(job_id) for job_id in jobs_of(message.headers, task=self.name, queue=self.queue)]
+
+    def thread_jobs_before(self, message: MessageFields) -> list[ThreadJobHandle[R]]:
+        """Return handles of the jobs of this task that came before a job, for threads; see ``jobs_before``."""
+        return [self.thread_job(job_id) for job_id in jobs_of(message.headers, task=self.name, queue=self.queue)]
 
     async def ensure_queue(self, client: AsyncClient) -> None:
         """Create the queue as declared if it does not exist, once for a client. Operators may reserve that."""

@@ -60,7 +60,7 @@ _ENDED: Final[dict[Settled, str]] = {"dead": "dead", "expired": "expired"}
 """The counters of messages that do not wait again, whatever was asked for them."""
 GONE: Final = (LeaseMismatch, MessageNotFound, QueueNotFound, Closed)
 _UNACCEPTABLE: Final = (ResultTooLarge, PayloadTooLarge, RequestTooLarge, InvalidArgument)
-"""Refusals of a result as it is. An attempt that ends with the next lease would give the same one, and so on for ever."""
+"""Refusals of a result as it is. The next attempt would most likely give the same one, and so on for ever."""
 _CROWDED: Final = (FullError, StoreFull)
 """Refusals that end when consumers have made room. The handler is done, so only its result is sent again."""
 _log = logging.getLogger("fairlane.worker")

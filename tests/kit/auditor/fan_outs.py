@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 from fairlane.journal import records as r
 from fairlane.verbs.fan_outs import FannedOutIds, FanOut
 from tests.kit.auditor.books import Books, Entry, FanOutBook, QueueBook, violated
 from tests.kit.ids import numbered
+
+BEFORE = "fairlane-before"
+"""The header by which a continuation names its members."""
 
 
 class FanOutRecords:
@@ -23,6 +27,10 @@ class FanOutRecords:
         for queue, runs in record.members.items():
             if not books.queues[queue].entries.keys() >= set(expanded(runs)):
                 violated(f"{record} waits for messages that are not in {queue}")
+        told = books.births[record.number].message.headers.get(BEFORE, "[]")
+        named = [(queue, [(numbered(first), count)]) for queue, first, count in json.loads(told)]
+        if named != [(queue, runs) for queue, runs in record.members.items() if runs]:
+            violated(f"the continuation of {record} names other members: {told}")
         for other in books.fan_outs.values():
             if (other.queue, other.name) == (record.queue, record.name) and other.counts_at(at_ms):
                 violated(f"{record} repeats {other} at {at_ms}")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from fairlane.errors import InvalidArgument, MessageDead
-from fairlane.tasks import App
+from fairlane.tasks import App, TaskCall
+from fairlane.testing import make_message
+from fairlane.worker import ThreadMessage, WorkMessage
 
 
 class Studio:
@@ -147,6 +150,58 @@ def test_a_fan_out_runs_its_last_job_once_when_all_are_done() -> None:
         assert sorted(studio.ran[:-1]) == ["check b", "publish 1", "resize b", "resize c"]
         assert asyncio.run(sent.then.result()) == 7
         assert asyncio.run(sent.members[2].result()) == "C"
+
+
+def test_the_last_job_of_a_fan_out_gets_the_results_of_the_others() -> None:
+    """As handles by task, in the order of the calls, in sync and async tasks; with "run" also of those that failed."""
+    studio, seen = Studio(), list[object]()
+    app, resize, publish = studio.app, studio.resize, studio.publish
+
+    @app.task(queue="albums")
+    async def index(message: WorkMessage) -> None:
+        seen.append([await job.result() for job in resize.jobs_before(message)])
+        seen.append([await job.result() for job in publish.jobs_before(message)])
+        seen.append([(await job.status()).status for job in studio.check.jobs_before(message)])
+
+    @app.task(queue="albums")
+    def note(message: ThreadMessage) -> None:
+        seen.append([job.result() for job in resize.thread_jobs_before(message)])
+
+    with app.testing() as jobs:
+        bad = studio.check.options(result_ttl="1h").call("bad")
+        members: list[TaskCall[Any]] = [
+            resize.call("c"),
+            publish.call(1),
+            bad,
+            resize.call("a"),
+            publish.call(2),
+            resize.call("b"),
+        ]
+        sent = asyncio.run(app.fan_out(members).then(index.call(), on_failure="run").send())
+        assert [member.task for member in sent.members] == [member.task.name for member in members]
+        app.fan_out([resize.call("d")]).then(app.chain(note.call(), publish.call(3))).send_sync()
+        jobs.run()
+    assert sorted(map(str, seen)) == ["['C', 'A', 'B']", "['D']", "['dead']", "[1, 2]"]
+
+
+def test_a_job_of_a_chain_gets_the_result_of_the_one_before() -> None:
+    """Each job has one before it, whatever failed in between; the first has none."""
+    studio, seen = Studio(), list[object]()
+    app, resize = studio.app, studio.resize
+
+    @app.task(queue="albums", result_ttl="1h", policy={"backoff_ms": 1_000})
+    async def shout(message: WorkMessage) -> str:
+        if message.attempt == 1:
+            raise ConnectionError("busy")
+        (before,) = resize.jobs_before(message) or app.tasks["shout"].jobs_before(message)
+        seen.append(await before.result())
+        return f"{await before.result()}!"
+
+    with app.testing() as jobs:
+        app.chain(resize.call("a"), shout.call(), shout.call()).send_sync()
+        jobs.run()
+    assert seen == ["A", "A!"]
+    assert resize.thread_jobs_before(make_message(resize.message("a"))) == []
 
 
 def test_a_failed_member_keeps_the_last_job_from_running() -> None:
