@@ -1,6 +1,6 @@
 """The jobs before a job: the members of a fan-out for its last job, and in a chain the job that has just been done.
 
-``fairlane.model.predecessors`` has the header that names them. Another header names their tasks, in the same order.
+``fairlane.verbs.predecessors`` has the header that names them. Another header names their tasks, in the same order.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from fairlane.model.predecessors import BEFORE_HEADER, Predecessors, predecessors_in, written
+from fairlane.verbs.predecessors import BEFORE_HEADER, Predecessors, predecessors_in, written
 
 BEFORE_TASKS_HEADER: Final = "fairlane-before-tasks"
 """The header that names the tasks of the jobs before a job: a JSON list of names with the number of jobs."""

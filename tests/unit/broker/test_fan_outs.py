@@ -10,9 +10,9 @@ import pytest
 
 from fairlane.errors import FairlaneError, InvalidArgument, MessageCancelled, QueueFull
 from fairlane.model.message import Delivery, NewMessage
-from fairlane.model.predecessors import predecessors_in
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.verbs.fan_outs import FannedOutIds
+from fairlane.verbs.predecessors import predecessors_in
 from tests.kit.ids import numbered
 from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads
 

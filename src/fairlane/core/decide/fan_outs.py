@@ -25,9 +25,9 @@ from fairlane.journal.records import AnyRecord, Dead, Enqueued, FannedOut, Runs
 from fairlane.model import limits
 from fairlane.model.message import NewMessage
 from fairlane.model.names import is_dlq
-from fairlane.model.predecessors import BEFORE_HEADER, Predecessors, written
 from fairlane.verbs.fan_outs import FannedOutIds, FanOut
 from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.predecessors import BEFORE_HEADER, Predecessors, written
 
 
 def fan_out(ledger: Ledger, request: FanOut, now_ms: int, given: Given) -> Decision[FannedOutIds]:
