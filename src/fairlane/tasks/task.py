@@ -18,7 +18,8 @@ from fairlane.errors import FairlaneError, Forbidden, InvalidArgument, QueueNotF
 from fairlane.model.message import Key, NewMessage
 from fairlane.model.schedules import ScheduleSpec
 from fairlane.model.spelling import did_you_mean
-from fairlane.tasks.arguments import EncodedArguments, TaskArguments
+from fairlane.tasks.arguments import ArgumentsCodec
+from fairlane.tasks.batches import BatchTerms
 from fairlane.tasks.before import jobs_of
 from fairlane.tasks.calls import TaskCall
 from fairlane.tasks.handle import JobHandle, ThreadJobHandle
@@ -57,6 +58,7 @@ class TaskDefinition:
         declared: the policy of its queue, if the queue has to be created.
         keeps_results: whether what it returns is the result of the job; None if its queue decides.
         cron, timezone, every: when a schedule sends it by itself.
+        batch: how many jobs its function gets at once; None if it gets the arguments of one.
     """
 
     name: str
@@ -69,6 +71,7 @@ class TaskDefinition:
     cron: str | None = None
     timezone: str = "UTC"
     every: Duration | None = None
+    batch: BatchTerms | None = None
 
     @property
     def queue(self) -> str:
@@ -119,7 +122,7 @@ class TypedTask(Generic[P, R]):
         self,
         function: Callable[..., Any],
         definition: TaskDefinition,
-        arguments: TaskArguments,
+        arguments: ArgumentsCodec[Any],
         context: SendContext,
         options: SendOptions,
     ) -> None:
@@ -269,13 +272,11 @@ class TypedTask(Generic[P, R]):
             raise InvalidArgument(f"send_many() takes mappings of arguments by name, got {type(call).__name__}.")
         return self._made((), call)
 
-    def _chosen(self, option: object, source: str | Callable[..., Any] | None, arguments: EncodedArguments) -> object:
+    def _chosen(self, option: object, source: str | Callable[..., Any] | None, arguments: object) -> object:
         """Return an option, or what the task derives in its place."""
         if option is not None or source is None:
             return option
-        if isinstance(source, str):
-            return self.arguments.value(arguments, source)
-        return source(**self.arguments.complete(arguments))
+        return self.arguments.derived(source, arguments)
 
     async def _enqueue(self, client: AsyncClient, message: NewMessage) -> EnqueueResult:
         limited = self._limited(client)
@@ -312,7 +313,7 @@ class TypedTask(Generic[P, R]):
         return ENQUEUE_WAIT_MS if wait_ms is None else wait_ms
 
 
-def _check_source(definition: TaskDefinition, arguments: TaskArguments, source: object, what: str) -> None:
+def _check_source(definition: TaskDefinition, arguments: ArgumentsCodec[Any], source: object, what: str) -> None:
     if isinstance(source, str) and source not in arguments.parameters:
         question = did_you_mean(source, tuple(arguments.parameters))
         raise InvalidArgument(f"Task {definition.name!r} has no parameter {source!r} for {what}.{question}")
