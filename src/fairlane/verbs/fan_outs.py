@@ -37,7 +37,9 @@ class FanOut(Request[FannedOutIds], frozen=True, kw_only=True):
     """Enqueue messages, the members, and one that waits until all of them have ended; in one commit or not at all.
 
     The continuation enters its queue once. A member has ended when it is acknowledged, is a dead letter, or is removed;
-    what it forwards takes its place. In a cluster all queues must be in one group.
+    what it forwards takes its place. In a cluster all queues must be in one group. The header ``fairlane-before`` of
+    the continuation names the members: a JSON list of runs of consecutive ids, each with its queue, its first id and a
+    count.
 
     Attributes:
         queue: the queue of the continuation.

@@ -150,7 +150,7 @@ class Worker(Callbacks):
         declared = None if policy is None else given_fields(policy)
 
         def register(handler: H) -> H:
-            self._handlers.append(queue_handler(handler, handler_policy, declared))
+            self._add(queue_handler(handler, handler_policy, declared))
             return handler
 
         return register
@@ -173,8 +173,7 @@ class Worker(Callbacks):
         declared = None if policy is None else given_fields(policy)
 
         def register(handler: B) -> B:
-            handles = batch_handler(handler, handler_policy, size=size, wait_ms=wait_ms, declared=declared)
-            self._handlers.append(handles)
+            self._add(batch_handler(handler, handler_policy, size=size, wait_ms=wait_ms, declared=declared))
             return handler
 
         return register
@@ -271,6 +270,14 @@ class Worker(Callbacks):
         await self._background
 
     # ------------------------------------------------------------------------------------------------------- internals
+
+    def _add(self, handler: QueueHandler) -> None:
+        """Register what handles a queue; two of them would compete for its messages."""
+        queue = handler.policy.queue
+        if (other := next((known for known in self.handlers if known.policy.queue == queue), None)) is not None:
+            cause = f"Queue {queue!r} is handled by {other.name} already, so it can't be handled by {handler.name}"
+            raise InvalidArgument(f"{cause} as well. Use another queue for one of them.")
+        self._handlers.append(handler)
 
     def _on_signal(self) -> None:
         counters = self.counters

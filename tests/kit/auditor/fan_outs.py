@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 from fairlane.journal import records as r
@@ -9,6 +10,9 @@ from fairlane.verbs.fan_outs import FannedOutIds, FanOut
 from tests.kit.auditor.books import Books, Entry, FanOutBook, QueueBook, named, violated
 from tests.kit.auditor.terms import expected_terms
 from tests.kit.ids import numbered
+
+BEFORE = "fairlane-before"
+"""The header by which a continuation names its members."""
 
 
 class FanOutRecords:
@@ -24,6 +28,10 @@ class FanOutRecords:
         for queue, runs in record.members.items():
             if not books.queues[queue].entries.keys() >= set(expanded(runs)):
                 violated(f"{record} waits for messages that are not in {queue}")
+        told = books.births[record.number].message.headers.get(BEFORE, "[]")
+        before = [(queue, [(numbered(first), count)]) for queue, first, count in json.loads(told)]
+        if before != [(queue, runs) for queue, runs in record.members.items() if runs]:
+            violated(f"the continuation of {record} names other members: {told}")
         name = books.queues[record.queue].staged[record.number].path[0], record.name  # a name is its tenant's alone
         for other in books.fan_outs.values():
             if (other.queue, other.name) == (record.queue, name) and other.counts_at(at_ms):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from fairlane.errors import FairlaneError, InvalidArgument, MessageCancelled, Qu
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.verbs.fan_outs import FannedOutIds
+from fairlane.verbs.predecessors import predecessors_in
 from tests.kit.ids import numbered
 from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads
 
@@ -48,11 +50,29 @@ def test_the_continuation_comes_when_all_members_are_done() -> None:
     assert broker.lease("q", 9) == []
 
 
+def test_the_continuation_names_the_members_in_a_header() -> None:
+    """By queue and by runs of ids; the other headers are those that were sent, and a restart keeps all of them."""
+    broker = broker_with()
+    broker.create_queue("other")
+    last = NewMessage(payload=b"then", headers={"album": "7"})
+    members = {"q": [message(b"a"), message(b"b"), message(b"c")], "other": [message(b"d")]}
+    ids = broker.fan_out("q", last, members, name="f")
+    broker.reopen()
+    broker.ack(lease_one(broker, "other"))
+    for delivery in broker.lease("q", 9):
+        broker.ack(delivery)
+    headers = lease_one(broker).headers
+    assert headers["album"] == "7"
+    assert json.loads(headers["fairlane-before"]) == [["q", ids.ids[0], 3], ["other", ids.ids[3], 1]]
+    assert predecessors_in(headers["fairlane-before"]) == list(zip(["q", "q", "q", "other"], ids.ids, strict=True))
+
+
 def test_a_fan_out_without_members_goes_on_at_once() -> None:
-    """There is nothing to wait for."""
+    """There is nothing to wait for, and no header."""
     broker = broker_with()
     fan_out(broker, 0)
-    assert payloads(broker.lease("q", 9)) == [b"then"]
+    (then,) = broker.lease("q", 9)
+    assert (then.payload, then.headers) == (b"then", {})
 
 
 @pytest.mark.parametrize("how", ["dead", "cancel", "purge"])

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import msgspec
+
 from fairlane.core.checks import message_fault, text_fault
 from fairlane.core.commands import EndFanOut, Given
 from fairlane.core.decide.enqueue import enqueue, packed, refusals
@@ -25,6 +27,7 @@ from fairlane.model.message import NewMessage
 from fairlane.model.names import is_dlq
 from fairlane.verbs.fan_outs import FannedOutIds, FanOut
 from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.predecessors import BEFORE_HEADER, Predecessors, written
 
 
 def fan_out(ledger: Ledger, request: FanOut, now_ms: int, given: Given) -> Decision[FannedOutIds]:
@@ -150,10 +153,22 @@ def _held(ledger: Ledger, queue: Queue, request: FanOut, terms: Terms, taken: _T
     refused = refusals(QueueRoom(ledger, queue, coming=taken.records), [message], terms)
     if refused:
         return refuse(refused[0])
-    sizes, starts, bodies, heads = packed([message], taken.sequence)
+    sizes, starts, bodies, heads = packed([_told(queue, message, taken)], taken.sequence)
     ids: list[str | None] | None = None if message.correlation_id is None else [message.correlation_id]
     record = records.Staged(taken.sequence, queue.name, sizes, starts, terms, "", 0, request.name, ids, heads)
     return Decision([record], FannedOutIds(id="", ids=[]), bodies)
+
+
+def _told(queue: Queue, message: NewMessage, taken: _Taken) -> NewMessage:
+    """Return the continuation with the members in a header, so that its consumer can ask for their results."""
+    if not taken.members:
+        return message
+    runs = [
+        Predecessors(target, queue.ids.id_of(first), count)
+        for target, members in taken.members.items()
+        for first, count in members
+    ]
+    return msgspec.structs.replace(message, headers={**message.headers, BEFORE_HEADER: written(runs)})
 
 
 def _ids(queue: Queue, order: FannedOut) -> FannedOutIds:
