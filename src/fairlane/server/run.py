@@ -31,6 +31,7 @@ from fairlane.gateway.caller import Caller
 from fairlane.gateway.local import LocalGateway
 from fairlane.gateway.protocol import Gateway
 from fairlane.logs import set_up_json_log, set_up_logs
+from fairlane.platforms import posix_fault
 from fairlane.server.access_log import LOGGER
 from fairlane.server.addresses import networks_of
 from fairlane.server.api_keys import ApiKeys
@@ -61,7 +62,10 @@ def serve(settings: ServerSettings, *, echo: Callable[[str], None] | None = None
     Raises:
         InvalidArgument: a setting is invalid, or the server cannot listen on the address.
         StoreFailed, StoreLocked, StoreCorrupt: the store cannot be opened.
+        NotImplementedError: the platform has no POSIX signals.
     """
+    if (fault := posix_fault("A server")) is not None:
+        raise NotImplementedError(fault)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # from here to the end: a terminal that closes sends it at any time
     check(settings)
     check_tls(settings)
