@@ -35,7 +35,7 @@ from fairlane.platforms import posix_fault
 from fairlane.server.access_log import LOGGER
 from fairlane.server.addresses import networks_of
 from fairlane.server.api_keys import ApiKeys
-from fairlane.server.cluster_node import hand_over, joined, opened_gateway, share_api_keys
+from fairlane.server.cluster_node import hand_over, joined, opened_gateway, renew_tls, share_api_keys
 from fairlane.server.context import ServerContext
 from fairlane.server.descriptors import fit
 from fairlane.server.http_server import HttpServer
@@ -302,7 +302,7 @@ def _on_signals(
             shutdowns.add(loop.create_task(_shut_down(context, server, settings.grace_ms / 1000, node)))
 
     def on_hangup(_number: int, _frame: object) -> None:
-        loop.call_soon_threadsafe(_renew_tls, server, settings)
+        loop.call_soon_threadsafe(_renew_tls, context.gateway, server, settings)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
@@ -315,13 +315,14 @@ def _on_signals(
             loop.remove_signal_handler(number)
 
 
-def _renew_tls(server: HttpServer, settings: ServerSettings) -> None:
+def _renew_tls(gateway: Gateway, server: HttpServer, settings: ServerSettings) -> None:
     """Read the TLS files again. A terminal that closes sends SIGHUP too, so that it never ends the server."""
-    if not settings.has_tls:
+    if not settings.has_tls and settings.peer_ca is None:
         _log.info("SIGHUP: there are no TLS files to read again; the server goes on.")
         return
     try:
         server.renew_tls(settings)
+        renew_tls(gateway, settings)
     except InvalidArgument as error:
         _log.error("SIGHUP: the TLS files can't be used, so those that were read before stay in use. %s", error.cause)
     else:
