@@ -16,6 +16,7 @@ from fairlane import __version__
 from fairlane.client.aio import AsyncClient
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.policy import QueuePolicy
+from fairlane.platforms import posix_fault
 from fairlane.runtime import collect_rarely, run
 from fairlane.verbs.methods.conversions import given_fields
 from fairlane.worker.batches import BatchHandler, batch_handler
@@ -247,7 +248,9 @@ class Worker(Callbacks):
         run(self.run_until_signalled(client))
 
     async def run_until_signalled(self, client: AsyncClient | None = None) -> None:
-        """Run until SIGTERM or SIGINT; see ``run``."""
+        """Run until SIGTERM or SIGINT; see ``run``. Raises NotImplementedError where there are no POSIX signals."""
+        if (fault := posix_fault("Worker.run_until_signalled()")) is not None:
+            raise NotImplementedError(fault)
         loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         signals = (signal.SIGTERM, signal.SIGINT)
