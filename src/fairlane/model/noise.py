@@ -14,8 +14,10 @@ All of this must also last. The live view names nobody before ``OBSERVED_MS_MIN`
 judges each hour of its tables, so that a flood of some minutes is not lost in a quiet day, and leaves out a backlog
 that was served within the next hour.
 
-A key is a *victim* if it was served less than it was entitled to while another was served more than that. A fair
-scheduler makes victims only within its bound, which is what ``BOUND`` leaves out.
+A key is a *victim* if it was served less than it was entitled to while another was served more than that, each by more
+than ``BOUND`` of what it was entitled to, ``OF_CAPACITY`` of all that was served, and one message: a fair scheduler is
+as unfair as that. A key that had no work for part of the window could not have been served then, so the live view names
+only keys that had work for all but ``BOUND`` of it, and none if priorities decide who is served.
 """
 
 from __future__ import annotations
@@ -43,12 +45,14 @@ class KeyLoad:
         served: what it was served.
         entitled: what it was entitled to, by weight among the keys that had work, and at most what it could use.
         part: its part of all that was served, by weight among all keys, whatever they wanted.
+        grain: what one of its messages costs.
     """
 
     wanted: float
     served: float
     entitled: float
     part: float
+    grain: float = 1.0
 
     @property
     def share(self) -> float:
@@ -96,7 +100,8 @@ def demand(
     part = min(1.0, window_ms / waited_ms) if waited_ms else 1.0
     if 0 < arrived - served <= served_after:
         arrived = served
-    return refused + max(arrived, served, waiting * part)
+    # What the backlog says is about the time before limits refused anything, so refusals are not added to it.
+    return max(refused + max(arrived, served), waiting * part)
 
 
 def noisy_keys(loads: Mapping[K, KeyLoad]) -> list[K]:
@@ -118,9 +123,13 @@ def noisy_keys(loads: Mapping[K, KeyLoad]) -> list[K]:
 def victims(loads: Mapping[K, KeyLoad]) -> list[K]:
     """Return the keys that got less than they were entitled to while another got more, the largest lack first."""
     least = OF_CAPACITY * sum(load.served for load in loads.values())
-    if not any(-load.lack > max(BOUND * load.entitled, least) for load in loads.values()):
+
+    def matters(amount: float, load: KeyLoad) -> bool:
+        return amount > max(BOUND * load.entitled, least, load.grain)
+
+    if not any(matters(-load.lack, load) for load in loads.values()):
         return []
-    found = [(load.lack, key) for key, load in loads.items() if load.lack > max(BOUND * load.entitled, least)]
+    found = [(load.lack, key) for key, load in loads.items() if matters(load.lack, load)]
     return [key for _, key in sorted(found, key=lambda pair: -pair[0])]
 
 
