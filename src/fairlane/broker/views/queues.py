@@ -143,6 +143,7 @@ def _key_view(engine: Looked, queue: Queue, state: KeyState, now_ms: int) -> Key
         burst=policy.burst if policy is not None else None,
         floor=policy.floor if policy is not None else 0,
         charges_cost=policy is not None and policy.charges_cost,
+        may_go=state.may_go,
     )
 
 

@@ -257,6 +257,22 @@ def terms_if_room_helps(ledger: Ledger, queue: Queue, request: Enqueue, given: G
     return terms if rows and all(fits(size, most) for most in mosts) else None
 
 
+def outcome_behind(
+    ledger: Ledger, request: Enqueue, given: Given, now_ms: int, *, ahead: FullError
+) -> list[EnqueueResult | FairlaneError]:
+    """Return the outcome of an enqueue that takes nothing in, because ``ahead`` keeps out an earlier one.
+
+    What capacity can't help has its result. Each other message has a refusal of its own, with its key and cost.
+    """
+    queue = ledger.queues[request.queue]
+    outcome, rows, terms = _taken(ledger, queue, request, given, now_ms)
+    refused = refusals(QueueRoom(ledger, queue), [request.messages[row] for row in rows], terms)
+    for at, row in enumerate(rows):
+        outcome[row] = refusal = refused.get(at) or QueueRoom(ledger, queue).refusal_behind(ahead)
+        refusal.key, refusal.cost = terms.keys[at], 1 if terms.costs is None else terms.costs[at]
+    return [outcome[result] if isinstance(result, int) else result for result in outcome]  # type: ignore[misc] # all are filled in
+
+
 def size_of(queue: Queue, message: NewMessage) -> int:
     """Return the size of the payload of a new message, which may have been uploaded."""
     if message.upload is None:

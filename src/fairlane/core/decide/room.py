@@ -62,6 +62,20 @@ class QueueRoom:
             refusal.key = key
         return refusal
 
+    def refusal_behind(self, ahead: FullError) -> FullError:
+        """Return why a message waits although it may fit: an earlier enqueue waits for the queue or the broker."""
+        queue, ledger = self._queue, self._ledger
+        if isinstance(ahead, GlobalFull):
+            whose, messages, total = "All queues together have", ledger.messages, ledger.size
+        else:
+            whose = f"Queue {queue.name!r} has"
+            messages, total = len(queue.messages) + len(queue.staged), queue.size + queue.staged_size
+        amounts = f"{whose} {messages} messages of {total} bytes"
+        return type(ahead)(
+            f"{amounts}, and earlier enqueues are waiting for more capacity than is left.",
+            retry_after_ms=RETRY_AFTER_MS,
+        )
+
     def take_in_queue(self, key: Key, size: int) -> FullError | None:
         """Take room for one message that comes from another queue, or return why there is none."""
         refusal = self._key_refusal(key, size) or self._queue_refusal(size)
