@@ -30,6 +30,7 @@ from fairlane.broker.hook_calls import HookCalls
 from fairlane.broker.intake import InboxOrder
 from fairlane.broker.measurements import EngineMetrics
 from fairlane.broker.progress import ProgressReports
+from fairlane.broker.readings import Readings
 from fairlane.broker.refusals import CollectedRefusals
 from fairlane.broker.requests import Attach, AttachedConsumer, Call, NoReply, Submission
 from fairlane.broker.settings import Settings
@@ -119,6 +120,7 @@ class EngineLife:
         self.refusals = CollectedRefusals()
         self.ticks = Ticks()
         self.progress = ProgressReports()
+        self.readings = Readings()
         self.watchers = StatusWatchers(waiters_max=self.settings.waiters_max)
         self.time = BrokerTime(clock)
         self.reserve = DiskReserve(disk, self.settings.disk_reserve_bytes)

@@ -6,10 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from fairlane.broker.handlers.checks import require
+from fairlane.broker.requests import Call
 from fairlane.broker.views import queues as views
 from fairlane.core.checks import key_fault, whole_fault
 from fairlane.core.decide.uploads import view_of
+from fairlane.core.ledger import Message
 from fairlane.errors import LeaseMismatch
+from fairlane.model.message import Receipt
+from fairlane.verbs.leases import Extend
 from fairlane.verbs.uploads import BeginUpload, ListUploads, PayloadRange, ReadPayload, UploadList
 
 if TYPE_CHECKING:
@@ -29,7 +33,18 @@ def _read_payload(engine: Engine, request: ReadPayload) -> PayloadRange:
         raise LeaseMismatch(f"Message {request.id} is not leased under token {request.token}.")
     most = engine.settings.answer_bytes_max
     count = most if request.count is None else min(request.count, most)
-    return PayloadRange(data=engine.bodies.part(message, request.offset, count), size=message.size)
+    data = engine.bodies.part(message, request.offset, count)
+    if request.token is not None and data:
+        _keep_lease(engine, message, end=request.offset + len(data))
+    return PayloadRange(data=data, size=message.size)
+
+
+def _keep_lease(engine: Engine, message: Message, *, end: int) -> None:
+    """Extend the lease under which a payload is read, if the reader gets on and that is due."""
+    span_ms = engine.readings.extension_ms(message, end=end, now_ms=engine.now_ms())
+    if span_ms is not None:
+        receipts = [Receipt(message.id, message.token)]
+        engine.submit(Call(Extend(queue=message.queue.name, receipts=receipts, visibility_ms=span_ms)))
 
 
 READS: Final[Mapping[type, Callable[..., Any]]] = {ListUploads: _uploads, ReadPayload: _read_payload}
