@@ -13,7 +13,7 @@ from typing import Final
 from fairlane.core.ledger import Message
 
 _PARTS: Final = 3
-"""A lease is extended once one part in so many is over: the reader has the others to come back."""
+"""A lease is extended once the first of this many parts is over: the reader has the others to come back."""
 _READINGS_MAX: Final = 1_000
 
 
@@ -33,8 +33,8 @@ class _Reading:
     next_ms: int = 0
 
 
-class Readings:
-    """What is known of the leases under which payloads are read; the least recent are forgotten first.
+class ReadLeases:
+    """The leases under which payloads are read; the least recent are forgotten first.
 
     A lease that was forgotten is as one that has just begun to be read.
     """
