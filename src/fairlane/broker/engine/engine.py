@@ -40,6 +40,7 @@ from fairlane.broker.requests import Attach, Call, HandOut, Read, StatusWaiter, 
 from fairlane.broker.takers import take_call, take_read
 from fairlane.broker.views.deliveries import deliver
 from fairlane.broker.waiting.claims import serve_claims
+from fairlane.broker.waiting.fetches import Awaited
 from fairlane.broker.waiting.pieces import tend_pieces
 from fairlane.core.apply import apply
 from fairlane.core.commands import NOTHING_GIVEN, Command, EndFanOut, Given
@@ -111,7 +112,7 @@ class Engine(EngineLife):
         queues, consumers.unserved = consumers.unserved, {}
         if self.script_lines.lines:
             self._continue_scripts(cycle)
-        if self.inbox:
+        if self.inbox or self.fetches.loaded:
             self._take_requests(cycle, queues)
         if self.pieces.lines or self.ledger.discarded.entries:
             tend_pieces(self, cycle, bytes_max=self.settings.cycle_bytes_max or PIECE_BYTES)
@@ -202,6 +203,7 @@ class Engine(EngineLife):
     def _take_requests(self, cycle: Cycle, queues: dict[str, None]) -> None:
         """Take requests while the cycle has capacity; the first always, whatever time has done in this cycle."""
         inbox, ledger = self.inbox, self.ledger
+        inbox.extend(self.fetches.settle() if self.fetches.loaded else ())
         events_max = self.settings.cycle_events_max
         end, count = cycle.sequence + events_max, len(inbox)
         is_many = count > 1 or self._intake.pace.is_kept
@@ -377,6 +379,8 @@ class Engine(EngineLife):
             self.bodies.keep(cycle.bodies)
         if cycle.dropped:
             self.bodies.forget(cycle.dropped)
+            if self.fetches.pieces:
+                self.inbox.extend(self.fetches.forget(cycle.dropped))
         if cycle.frees_space:
             self.reserve.reclaim()
         metrics = self.metrics
@@ -397,4 +401,7 @@ class Engine(EngineLife):
         except Exception as error:  # noqa: BLE001 - a bug of ours; reading changes nothing, so all goes on
             reply.set_exception(self._internal_error(error))
         else:
-            reply.set_result(answer)
+            if isinstance(answer, Awaited):
+                self.fetches.wait(answer, read)
+            else:
+                reply.set_result(answer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Self, TypeVar
 
@@ -16,6 +17,7 @@ from fairlane.broker.cycle import Cycle
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.engine.state import State
 from fairlane.broker.frontends.deliveries import CREDIT, AsyncDeliveries
+from fairlane.broker.frontends.fetch_threads import FetchThreads
 from fairlane.broker.frontends.observed import ObservedBroker
 from fairlane.broker.frontends.unclosed import warn_unclosed
 from fairlane.broker.handlers import submission_of
@@ -74,6 +76,8 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
         self._idle = asyncio.Event()
         self._idle.set()
         engine.consumers.on_unserved = self._wake
+        self._fetch_threads = FetchThreads(self._wake_from_thread)
+        engine.fetches.run = self._fetch_threads.run
         self._wake()
 
     def ask(
@@ -274,6 +278,7 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
             await self._idle.wait()
         if self._timer is not None:
             self._timer.cancel()
+        self._fetch_threads.stop()
         if keeps_leases:  # there are others on this loop, and a store that others can reach may take its time
             self._engine.let_go()
             await self._loop.run_in_executor(None, self._engine.store.close)
@@ -298,6 +303,10 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
             self._phase = Phase.SCHEDULED
             self._idle.clear()
             self._loop.call_soon(self._run)
+
+    def _wake_from_thread(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._wake)
 
     def _run(self) -> None:
         engine, cycle = self._engine, None

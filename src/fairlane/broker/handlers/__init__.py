@@ -90,7 +90,8 @@ def submission_of(
     read = READS.get(kind)
     if read is None:
         raise InvalidArgument(f"A broker on its own cannot answer {kind.__name__}: it is not a node of a cluster.")
-    return Read(partial(read, engine, request), reply, is_large=getattr(request, "with_body", kind is ReadPayload))
+    reads_here = kind is ReadPayload and not engine.fetches.is_remote
+    return Read(partial(read, engine, request), reply, is_large=getattr(request, "with_body", reads_here))
 
 
 def _waiter(request: Lease, reply: Reply) -> Waiter:
