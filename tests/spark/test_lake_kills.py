@@ -31,7 +31,7 @@ def drive(journal: Path, tables: str, *, fatal: int | None = None) -> bool:
 
 def batch(number: int) -> list[Event]:
     """Return the events of a segment, half a day after the one before: two messages, one of them acknowledged."""
-    first, at = 10 * number, number * DAY // 2
+    first, at = 5 * number, number * DAY // 2
     return [
         event("queue_set", first + 1, at, queue="mail", policy_json="{}"),
         enqueued(first + 2, at + 10, "acme"),
