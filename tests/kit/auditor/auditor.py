@@ -367,7 +367,7 @@ def _check_numbers(ledger: Ledger, books: Books, now_ms: int) -> None:
                 violated(
                     f"queue {book.name} knows {name} as {found} instead of {number}, which counts until {until_ms}"
                 )
-    runs = [run for caller in ledger.producer_numbers.values() for run in caller.runs]
+    runs = [run for caller in ledger.producer_numbers.values() for _, run in caller.all_runs()]
     if sum(run.count for run in runs if run.until_ms > now_ms) != counts:
         violated(f"the ledger has {runs}, and {counts} numbers should count")
 
