@@ -52,6 +52,21 @@ def test_a_hook_is_dry_run_and_set(server: Served, viewer: Viewer) -> None:
     viewer.sees("queue hooked created or updated")
 
 
+def test_bypassed_hooks_are_seen_without_opening_their_page(server: Served, viewer: Viewer) -> None:
+    """The list of queues and the page of the queue say that its hooks are bypassed, and link to them."""
+    policy = {"on_enqueue": "function on_enqueue(message) error('no') end", "hook_breaker_cooldown_ms": 3_600_000}
+    server.post("queues/create", {"queue": "bypassed", "policy": policy})
+    viewer.open(server)
+    viewer.shows("bypassed", "healthy")
+    server.enqueue("bypassed", "acme", 5)
+    page = viewer.open(server)
+    page.locator("tbody tr", has_text="hooks failing").wait_for()
+    page = viewer.open(server, "queue/bypassed")
+    viewer.sees("hooks failing; bypassed for now")
+    page.click("#bypassed")
+    viewer.sees("open now, by faults")
+
+
 def test_an_invalid_script_is_rejected(server: Served, viewer: Viewer) -> None:
     """The page shows syntax errors and samples that are not JSON; nothing is set."""
     server.post("queues/create", {"queue": "unhooked"})

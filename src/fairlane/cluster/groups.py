@@ -20,7 +20,7 @@ from fairlane.gateway.protocol import HandOutTap
 from fairlane.model.message import Key
 from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq
 from fairlane.model.partitions import MARK, Split, partition_name, queue_of, served_name
-from fairlane.model.views import QueueView
+from fairlane.model.views import BreakerCause, QueueView
 
 RETRY_AFTER_MS: Final = 250
 _POLL_S: Final = 60.0
@@ -245,6 +245,11 @@ class Groups:
         """Return the weight of a fairness key; 1 if the queue is gone."""
         broker = self._here.get(queue)
         return 1 if broker is None else broker.weight_of(queue, key)
+
+    def bypass_of(self, queue: str) -> BreakerCause | None:
+        """Return why the scripts of a queue are bypassed now; None if they are not, or the queue is gone."""
+        broker = self._here.get(queue)
+        return None if broker is None else broker.bypass_of(queue)
 
     def add_tap(self, tap: Tap) -> None:
         """Call a function with every record of every group that is open here, now or later."""

@@ -21,7 +21,7 @@ from fairlane.errors import FairlaneError
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
 from fairlane.model.message import Delivery, Key, Receipt
-from fairlane.model.views import QueueView
+from fairlane.model.views import BreakerCause, QueueView
 from fairlane.verbs.verb import Reply, Request
 
 Answer: TypeAlias = msgspec.Struct
@@ -86,6 +86,9 @@ class Observed(Protocol):
 
     def weight_of(self, queue: str, key: Key) -> int:
         """Return the weight of a fairness key."""
+
+    def bypass_of(self, queue: str) -> BreakerCause | None:
+        """Return why the scripts of a queue are bypassed now; None if they are not."""
 
     async def get_config(self, key: str) -> str | None:
         """Return a config value. This answers only while the store does."""

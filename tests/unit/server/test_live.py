@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlane.broker.settings import Settings
 from fairlane.model.message import NewMessage
 from fairlane.server.interfaces.http import HttpInterface
 from fairlane.testing.clock import FakeClock
@@ -17,6 +18,8 @@ from fairlane.verbs.keys import Grant
 from tests.kit.waiting import PATIENCE_S
 
 from .local_server import LocalServer, opened, run
+
+GREEDY = "function on_enqueue(message) local x = 0 for i = 1, 20000 do x = x + i end return {} end"
 
 
 class Feed:
@@ -87,6 +90,25 @@ def test_snapshots_have_rates_and_shares() -> None:
             assert served["acme"][2] == served["bakery"][2] == 6.5
             assert snapshot["queue"]["windows"][0]["jain"] == 1  # no key is a whole message away from its share
             assert (keys["acme"]["messages"], keys["bakery"]["messages"]) == (23, 2)
+
+    run(main())
+
+
+def test_snapshots_name_queues_whose_hooks_use_more_than_their_share() -> None:
+    """A queue whose scripts are bypassed says why; one without scripts, or within its share, does not."""
+    settings = Settings(hook_breaker_share_percent=1, hook_breaker_window_ms=100, hook_breaker_cooldown_ms=3_600_000)
+
+    async def main() -> None:
+        async with opened(settings=settings) as server, viewing(server) as feed:
+            await server.broker.create_queue("greedy", {"on_enqueue": GREEDY})
+            snapshot = await feed.until(lambda each: len(each["queues"]) > 1)
+            assert [queue["bypass"] for queue in snapshot["queues"]] == [None, None]
+            await server.broker.enqueue_many("greedy", [NewMessage()] * 50)
+            snapshot = await feed.until(lambda each: any(queue["bypass"] for queue in each["queues"]))
+            assert {queue["name"]: queue["bypass"] for queue in snapshot["queues"]} == {
+                "greedy": "time",
+                "orders": None,
+            }
 
     run(main())
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from fairlane.server.interfaces.websocket import PARTS_MAX
-from tests.kit.servers.listening import listening
+from fairlane.server.interfaces.websocket import OTHERS_MAX, PARTS_MAX, QuickSocket
+from tests.kit.servers.listening import Wire, listening
 from tests.kit.waiting import PATIENCE_S
 from tests.unit.server.local_server import run
 from tests.unit.server.test_uvicorn import STREAM, frame, upgraded
@@ -49,3 +50,42 @@ def test_a_message_in_as_many_parts_as_allowed_is_answered() -> None:
                 await stream.reader.readexactly(size)
 
     run(main())
+
+
+def test_many_pings_in_one_read_let_others_have_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many frames come at once, the event loop handles a limited number before it does something else."""
+    handled, most = 0, 0
+    handle_ping = QuickSocket.handle_ping
+
+    def counted(self: Any) -> None:
+        nonlocal handled, most
+        handled += 1
+        most = max(most, handled)
+        handle_ping(self)
+
+    monkeypatch.setattr(QuickSocket, "handle_ping", counted)
+
+    async def main() -> None:
+        nonlocal handled
+        async with listening() as server:
+            stream, _ = await upgraded(server, STREAM)
+            stream.send(frame(2, STATS) + frame(9, b"") * (20 * OTHERS_MAX) + frame(2, STATS))
+            answers = asyncio.create_task(answered(stream))
+            while not answers.done():
+                handled = 0
+                await asyncio.sleep(0)
+            assert await answers == 20 * OTHERS_MAX
+
+    run(main())
+    assert 0 < most <= OTHERS_MAX
+
+
+async def answered(stream: Wire) -> int:
+    """Read two answers, and return how many pongs came in between."""
+    pongs = messages = 0
+    while messages < 2:
+        head = await asyncio.wait_for(stream.reader.readexactly(2), PATIENCE_S)
+        size = head[1] if head[1] < 126 else int.from_bytes(await stream.reader.readexactly(2))
+        await stream.reader.readexactly(size)
+        pongs, messages = pongs + (head[0] == 0x8A), messages + (head[0] == 0x82)
+    return pongs

@@ -13,7 +13,7 @@ from fairlane.broker.settings import Settings
 from fairlane.broker.views.queues import queue_details, stream_views
 from fairlane.core.ledger import Message
 from fairlane.model.message import Key
-from fairlane.model.views import QueueView, StreamView
+from fairlane.model.views import BreakerCause, QueueView, StreamView
 
 T = TypeVar("T")
 
@@ -88,6 +88,10 @@ class ObservedBroker(ABC):
         """Return the weight of a fairness key now; 1 if the queue is gone."""
         policy = self._engine.schedule.key_policy(queue, key) if queue in self._engine.ledger.queues else None
         return policy.weight if policy is not None else 1
+
+    def bypass_of(self, queue: str) -> BreakerCause | None:
+        """Return why the scripts of a queue are bypassed now; None if they are not."""
+        return self._engine.hooks.statistics(queue, self._engine.now_ms()).open_by
 
     def throttle_demand(self) -> dict[str, int]:
         """Return the weights of the queues that throttles hold up now, added up by throttle or by pattern of them."""

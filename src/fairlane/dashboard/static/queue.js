@@ -4,11 +4,13 @@ import { call, queueOf } from "./api.js";
 import { Table, ago, el, keyPath, keyText, number, once, setText, span } from "./dom.js";
 import { History } from "./history.js";
 import { Keys } from "./keys.js";
+import { BYPASSES } from "./queues.js";
 
 const SEARCH_MS = 400, LOAD_EVERY = 5;
 
 export function queuePage(app, name) {
   const facts = el("dl", { class: "facts" });
+  const bypassed = el("a", { class: "badge", id: "bypassed", hidden: true, href: `#/hooks/${encodeURIComponent(name)}` });
   const charts = new History(app, name);
   const pause = el("button", { id: "pause", onclick: () => togglePause() }, "Pause queue");
   const throttles = new Table("Throttles used by its messages", [
@@ -100,6 +102,8 @@ export function queuePage(app, name) {
     if (!queue) return;
     setText(pause, queue.is_paused ? "Resume queue" : "Pause queue");
     showFacts(facts, queue, app.now);
+    bypassed.hidden = !queue.bypass;
+    setText(bypassed, queue.bypass ? `${BYPASSES[queue.bypass]}; bypassed for now` : "");
     charts.update();
     if (updates % LOAD_EVERY === 0) loadConsumers();
     updates += 1;
@@ -118,7 +122,7 @@ export function queuePage(app, name) {
   const links = el("p", { class: "actions" }, to("messages", "Messages"), to("dead", "Dead letters"), to("schedules", "Schedules"), to("hooks", "Hooks"), to("policy", "Policy"),
     el("span", { class: "grow" }), pause, el("button", { id: "purge", class: "danger", onclick: purge }, "Delete messages"), el("button", { id: "delete", class: "danger", onclick: remove }, "Delete queue"));
   const closer = el("section", { class: "panel" }, el("h2", {}, "Fairness keys"), keys.node);
-  return { title: `Queue ${name}`, nodes: [links, facts, closer, charts.node, streaming, throttled, registered], update };
+  return { title: `Queue ${name}`, nodes: [links, bypassed, facts, closer, charts.node, streaming, throttled, registered], update };
 }
 
 // The age of a lease is exact to about a second.

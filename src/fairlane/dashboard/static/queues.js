@@ -5,6 +5,8 @@ import { Pager, Table, command, el, field, number, once, rate, setText, span } f
 import { Keys } from "./keys.js";
 
 const BACKLOG_MIN = 10, SNAPSHOTS_MIN = 3, FACTOR_MIN = 1.1, ROWS = 25, SEARCH_MS = 300;
+// Why the hooks of a queue are bypassed, in words.
+export const BYPASSES = { time: "hooks over their share of the event loop", faults: "hooks failing" };
 const isDlq = name => name.endsWith(".dlq");
 
 // Returns the problems of a queue in words, and how severe they are together.
@@ -18,6 +20,7 @@ export function problems(queue, now) {
   if (queue.paused_keys) found.push(`${queue.paused_keys} keys paused`);
   if (queue.rates.failed > 0) found.push("attempts failing");
   if (queue.rates.refused > 0) found.push("refusing messages");
+  if (queue.bypass) found.push(BYPASSES[queue.bypass]);
   if (queue.dead) found.push("dead letters");
   const factor = queue.is_paused || isIdle || isBehind ? 1.5 : 1;
   return { words: found, severity: factor * Math.log1p(queue.waiting) * Math.log1p(age / 1000) + found.length + Math.log1p(queue.dead) };

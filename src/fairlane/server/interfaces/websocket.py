@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PARTS_MAX: Final = 16_384
 """Parts of one message. The largest message has them if each has 1.5 KiB, about what a packet carries."""
+OTHERS_MAX: Final = 256
+"""Frames that are not messages, such as pings and parts, handled at once: a read can hold 40,000, and others wait."""
 _LAST_WORD_S: Final = 2.0
 """How long a client that broke the protocol may take to read the reason."""
 
@@ -40,6 +42,8 @@ class QuickSocket(WebSocketsSansIOProtocol):
         self._on_message: Callable[[bytes], None] = _nothing
         self._on_room: Callable[[], None] = _nothing
         self._is_dismissed = False
+        self._is_held = False
+        self._others = 0
         self._counted: tuple[OpenConnection, Connections] | None = None
 
     # ------------------------------------------------------------------------------------------- for the application
@@ -48,7 +52,7 @@ class QuickSocket(WebSocketsSansIOProtocol):
         """Hand binary messages over from now on; see ``DirectSocket``."""
         self._on_message, self._on_room = on_message, on_capacity
         self._cutter = FrameCutter(
-            is_masked=True, size_max=self.config.ws_max_size, on_message=self._hand_on, on_other=self._receive_other
+            is_masked=True, size_max=self.config.ws_max_size, on_message=self._hand_on, on_other=self._receive_cut
         )
 
     @property
@@ -72,17 +76,32 @@ class QuickSocket(WebSocketsSansIOProtocol):
 
     def hold(self) -> None:
         """Read nothing and hand nothing over until ``resume``."""
+        self._is_held = True
+        self._pause()
+
+    def resume(self) -> None:
+        """Read on."""
+        self._is_held = False
+        if self._others < OTHERS_MAX:
+            self._go_on()
+
+    def _pause(self) -> None:
         if self._cutter is not None and not self._cutter.is_held:
             self._cutter.is_held = True
             if not self.transport.is_closing():
                 self.transport.pause_reading()
 
-    def resume(self) -> None:
-        """Read on."""
+    def _go_on(self) -> None:
         if self._cutter is not None and self._cutter.is_held:
             if not self.transport.is_closing():
                 self.transport.resume_reading()
             self._cutter.go_on()
+
+    def _take_turn(self) -> None:
+        """Begin another turn of handling frames, after everyone else had one."""
+        self._others = 0
+        if not self._is_held:
+            self._go_on()
 
     # ---------------------------------------------------------------------------------------------- for uvicorn
 
@@ -118,6 +137,15 @@ class QuickSocket(WebSocketsSansIOProtocol):
             self._receive_other(data)
         else:
             self._cutter.receive(data)
+
+    def _receive_cut(self, frame: bytes) -> None:
+        """Take a frame that is not a message, and let others have a turn when there are many."""
+        self._receive_other(frame)
+        self._others += 1
+        if self._others == 1:
+            self.loop.call_soon(self._take_turn)
+        if self._others >= OTHERS_MAX:
+            self._pause()
 
     def _receive_other(self, data: bytes) -> None:
         if not self._is_dismissed:

@@ -14,7 +14,7 @@ import msgspec
 from fairlane.model.message import Key
 from fairlane.model.noise import BOUND, OBSERVED_MS_MIN, KeyLoad, demand, noisy_keys, victims
 from fairlane.model.shares import entitlements, fair_ratio, jain_index
-from fairlane.model.views import KeyView, QueueView, ThrottleView
+from fairlane.model.views import BreakerCause, KeyView, QueueView, ThrottleView
 from fairlane.server.live.fold import EventCounts
 from fairlane.server.live.streams import StreamSnapshot
 from fairlane.server.live.windows import HeldBy, KeyWindows, Window
@@ -27,7 +27,12 @@ NAMED_MAX: Final = 5
 
 
 class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue. ``rates`` are events per second since the last snapshot."""
+    """One queue.
+
+    Attributes:
+        rates: events per second since the last snapshot.
+        bypass: why its hooks are bypassed now: ``time`` if they used more than their share of it, or ``faults``.
+    """
 
     name: str
     waiting: int
@@ -39,6 +44,7 @@ class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     consumers: int
     waiters: int
     rates: dict[str, float]
+    bypass: BreakerCause | None = None
 
 
 class KeySnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -137,7 +143,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def queue_snapshots(
-    views: Iterable[QueueView], counts: dict[str, EventCounts], before: dict[str, EventCounts], elapsed_ms: int
+    views: Iterable[QueueView],
+    counts: dict[str, EventCounts],
+    before: dict[str, EventCounts],
+    elapsed_ms: int,
+    bypass_of: Callable[[str], BreakerCause | None],
 ) -> list[QueueSnapshot]:
     """Return queues with their rates, those with the most messages first."""
     largest = nlargest(QUEUES_MAX, views, key=lambda view: view.waiting + view.leased + view.dead)
@@ -154,6 +164,7 @@ def queue_snapshots(
             consumers=view.consumers,
             waiters=view.waiters,
             rates=rates_of(counts.get(view.name, nothing), before.get(view.name, nothing), elapsed_ms),
+            bypass=bypass_of(view.name),
         )
         for view in largest
     ]

@@ -15,17 +15,20 @@ from typing import Final
 
 from fairlane import Client
 from fairlane.errors import FairlaneError
-from fairlane.testing.attack import answers, connections, decoding, scripts, tenants
+from fairlane.testing.attack import answers, connections, decoding, framing, scripts, tenants
 from fairlane.testing.attack.attack import Attack, Outcome, Verdict
 from fairlane.testing.attack.bystander import Bystander
 from fairlane.testing.attack.target import PREFIX, Address, AttackedServer, pause
 from fairlane.verbs.keys import Grant
 
-ATTACKS: Final = (*decoding.ATTACKS, *answers.ATTACKS, *tenants.ATTACKS, *scripts.ATTACKS, *connections.ATTACKS)
+ATTACKS: Final = (
+    *(*decoding.ATTACKS, *framing.ATTACKS, *answers.ATTACKS),
+    *(*tenants.ATTACKS, *scripts.ATTACKS, *connections.ATTACKS),
+)
 _IDLE_S: Final = 3.0
 _NOT_TRIED: Final = (
-    "Not tried: H3, a disk that damages what was written, and M6, a clock that jumps: neither can be done over the "
-    "network; fairlane store check looks for damage."
+    "Not tried, because it can't be done over the network: H3 and L5, a disk that damages or forgets what was written, "
+    "for which fairlane store check looks; M6, a clock that jumps; L6, a store URL; L9, the way from node to node."
 )
 _BANNER: Final = re.compile(r"(listens on|gRPC|auth) +(\S+)")
 _ROW: Final = "{:<20}{:<9}{:<44}{:>10}{:>9}{:>10}{:>14}  {}"

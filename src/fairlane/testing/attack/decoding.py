@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,7 @@ from fairlane.verbs.keys import Grant
 
 _MIB: Final = 1024 * 1024
 _BODY_BYTES: Final = 24 * _MIB - 1024
+_AT_ONCE, _TIMES = 16, 20
 _RECEIPT: Final = msgspec.msgpack.encode({"id": "0", "token": 1})
 
 
@@ -36,25 +37,49 @@ def _repeating(queue: str, size: int) -> bytes:
 
 def long_lists(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
     """Send lists of millions of tiny items, in one field or in many, also with an API key that has no right to."""
+    return _send_lists(target, begin, size=_BODY_BYTES, times=1, at_once=1)
+
+
+def long_lists_at_once(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
+    """Send shorter lists, still far too long, over many connections at a time."""
+    return _send_lists(target, begin, size=_MIB, times=_TIMES, at_once=_AT_ONCE)
+
+
+def _send_lists(target: AttackedServer, begin: Callable[[], None], *, size: int, times: int, at_once: int) -> Outcome:
     queue = target.queue("lists")
     own = target.api_key("lists", Grant(right="admin", queues=queue))
     foreign = target.api_key("stranger", Grant(right="consume", queues="nothing-here"))
-    begin()
-    tries = [
-        ("queue/enqueue", _listing(queue, "messages", b"\x80", 4 * _MIB), MSGPACK, own),
-        ("queue/enqueue", _listing(queue, "messages", b"\x80", _BODY_BYTES), MSGPACK, own),
-        ("queue/ack", _listing(queue, "receipts", _RECEIPT, _BODY_BYTES), MSGPACK, own),
-        ("queue/cancel", _listing(queue, "ids", b"\xa1a", _BODY_BYTES), MSGPACK, own),
-        ("queue/enqueue", _repeating(queue, _BODY_BYTES), MSGPACK, own),
-        ("queue/enqueue", _json(queue, _MIB), JSON, own),
-        ("queue/enqueue", _json(queue, _BODY_BYTES), JSON, own),
-    ]
+    tries = _tries(queue, own, size)
     if target.has_keys:
-        tries.append(("queue/enqueue", _listing(queue, "messages", b"\x80", _BODY_BYTES), MSGPACK, foreign))
-        tries.append(("queue/enqueue", _listing(queue, "messages", b"\x80", _BODY_BYTES), MSGPACK, None))
-    answers = [target.post(path, body, api_key=key, content_type=kind) for path, body, kind, key in tries]
-    taken = sum(answer.is_success for answer in answers)
+        tries += [
+            ("queue/enqueue", _listing(queue, "messages", b"\x80", size), MSGPACK, key) for key in (foreign, None)
+        ]
+    tries *= times
+    begin()
+
+    def is_taken(tried: _Try) -> bool:
+        path, body, kind, key = tried
+        return target.post(path, body, api_key=key, content_type=kind).is_success
+
+    with ThreadPoolExecutor(at_once) as pool:
+        taken = sum(pool.map(is_taken, tries))
     return Outcome(len(tries), len(tries) - taken, f"{taken} requests were accepted" if taken else "")
+
+
+_Try: TypeAlias = tuple[str, bytes, str, str | None]
+"""A path, a body, its type, and an API key."""
+
+
+def _tries(queue: str, own: str | None, size: int) -> list[_Try]:
+    return [
+        ("queue/enqueue", _listing(queue, "messages", b"\x80", min(size, 4 * _MIB)), MSGPACK, own),
+        ("queue/enqueue", _listing(queue, "messages", b"\x80", size), MSGPACK, own),
+        ("queue/ack", _listing(queue, "receipts", _RECEIPT, size), MSGPACK, own),
+        ("queue/cancel", _listing(queue, "ids", b"\xa1a", size), MSGPACK, own),
+        ("queue/enqueue", _repeating(queue, size), MSGPACK, own),
+        ("queue/enqueue", _json(queue, min(size, _MIB)), JSON, own),
+        ("queue/enqueue", _json(queue, size), JSON, own),
+    ]
 
 
 def _json(queue: str, size: int) -> bytes:
@@ -64,16 +89,17 @@ def _json(queue: str, size: int) -> bytes:
 def forged_node(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
     """Pretend to be a node of the cluster, with long names that a node would have to remember."""
     queue = target.queue("forged")
-    api_key = target.api_key("forged", Grant(right="consume", queues=queue))
-    body = {"queue": queue, "receipts": [{"id": "0000000000000001", "token": 1}]}
+    api_key = target.api_key("forged", Grant(right="admin", queues=queue))
     tries = 1_000
     begin()
+    taken = 0
     for at in range(tries):
-        name = f"{at:06}" + "n" * 50_000
-        target.post(
-            "queue/nack", body, api_key=api_key, headers={"x-fairlane-forwarded": "1", "x-fairlane-lease": name}
-        )
-    return Outcome(tries)
+        forged = {"x-fairlane-forwarded": "1", "x-fairlane-lease": f"{at:06}" + "n" * 50_000}
+        body = {"queue": queue, "messages": [{}]}
+        taken += target.post("queue/enqueue", body, api_key=api_key, headers=forged).is_success
+    waiting = target.admin.queue(queue).waiting
+    harm = f"{taken} requests with a forged header were carried out" if taken or waiting else ""
+    return Outcome(tries, tries - taken, harm)
 
 
 def grpc_without_key(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
@@ -101,6 +127,7 @@ def _is_refused(call: Callable[[bytes], object], error: type[Exception]) -> bool
 
 ATTACKS: Final = (
     Attack("long-lists", "C1", "lists of millions of tiny items", long_lists),
+    Attack("long-lists-at-once", "C1", "long lists over 16 connections at a time", long_lists_at_once),
     Attack("forged-node", "M3", "forged headers of a node", forged_node),
     Attack("grpc-bodies", "M4", "large gRPC messages without an API key", grpc_without_key, needs_keys=True),
 )
