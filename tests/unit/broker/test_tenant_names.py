@@ -7,13 +7,14 @@ from typing import Any, TypeVar
 import pytest
 
 from fairlane.broker.handlers import submission_of
-from fairlane.core.producer import limited
+from fairlane.core.producer import LimitedProducer, limited
 from fairlane.errors import Forbidden
 from fairlane.model.message import NewMessage
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.verbs.batches import ListSinks, Publish, Stage
 from fairlane.verbs.fan_outs import FannedOutIds, FanOut
 from fairlane.verbs.keys import Grant
+from fairlane.verbs.status import GetResult
 from fairlane.verbs.uploads import BeginUpload, ListUploads
 from fairlane.verbs.verb import Request
 from tests.unit.broker.stepping import broker_with, lease_one, message
@@ -187,3 +188,32 @@ def test_a_tenant_sees_its_own_uploads_only() -> None:
     assert seen(grants["acme"]) == ["acme"]
     assert seen(Grant(right="produce")) == ["acme", "bigcorp"]
     assert seen(grants["acme"], Grant(right="admin")) == ["acme", "bigcorp"]
+
+
+# --------------------------------------------------------------------------------------------------- status and results
+
+
+@pytest.mark.parametrize(
+    ("grants", "is_allowed"),
+    [
+        ([Grant(right="produce", keys=("bigcorp",)), Grant(right="observe")], False),
+        ([Grant(right="produce", keys=("bigcorp",)), Grant(right="consume", queues="other")], False),
+        ([Grant(right="produce", keys=("bigcorp",)), Grant(right="consume")], True),
+        ([Grant(right="produce", keys=("bigcorp", "acme"))], True),
+    ],
+)
+def test_a_result_is_not_for_observers(grants: list[Grant], is_allowed: bool) -> None:
+    """A tenant that may also observe a queue does not read what became of messages of another tenant."""
+    broker = broker_with({"result_ttl_ms": 10_000})
+    broker.enqueue("q", b"", fairness_key="acme")
+    delivery = lease_one(broker)
+    broker.ack(delivery, result=b"secret")
+    reader = LimitedProducer("bigcorp", tuple(grants))
+    pending = broker.submit(
+        lambda reply: submission_of(broker.engine, GetResult(id=delivery.id, queue="q"), reply, "bigcorp", reader)
+    )
+    if is_allowed:
+        assert broker.wait(pending).result == b"secret"
+    else:
+        with pytest.raises(Forbidden, match="may not read the status"):
+            broker.wait(pending)
