@@ -89,8 +89,8 @@ def test_a_name_covers_all_keys_of_a_tenant() -> None:
     assert broker.call(fan_out_of(("acme", "web"))).id == first.id
 
 
-def test_whoever_may_not_fan_out_for_a_tenant_does_not_learn_its_ids() -> None:
-    """Grants are checked before names."""
+def test_grants_are_checked_before_names_are_looked_up() -> None:
+    """A caller that may not fan out for a tenant does not learn the ids of its fan-outs."""
     broker = broker_with()
     fan_out(broker, "acme")
     with pytest.raises(Forbidden, match="may not produce for fairness key 'acme'"):
