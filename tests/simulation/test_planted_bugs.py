@@ -199,7 +199,7 @@ def join_too_early(patch: pytest.MonkeyPatch) -> None:
 def share_names_between_tenants(patch: pytest.MonkeyPatch) -> None:
     """A tenant that fans out under a name of another is answered with the ids of the other, and has nothing."""
 
-    def shared(self: FanOuts, queue: str, _key: Any, name: str) -> Any:
+    def shared(self: FanOuts, queue: str, _key: Any, name: str, _now_ms: int) -> Any:
         known = self.by_name.items()
         return next((each for (at, text), each in known if (at, text.split("\0")[-1]) == (queue, name)), None)
 

@@ -59,7 +59,7 @@ class LimitedProducer:
         """
         queue = queue_of(queue)
         return any(
-            grant.right in INCLUDED_IN["consume"] or _allows_key(grant, key)
+            grant.right in INCLUDED_IN["consume"] or (grant.right in INCLUDED_IN["produce"] and _allows_key(grant, key))
             for grant in self.grants
             if fits(grant.queues, queue)
         )

@@ -120,7 +120,7 @@ def told_fanned_out(books: Books, request: FanOut, outcome: FannedOutIds, *, sin
 def _check_name(books: Books, request: FanOut, known: FanOutBook, since: int) -> None:
     """Check that a fan-out is known by this name, to the tenant of this continuation."""
     book = books.queues.get(request.queue)
-    if (known.queue, known.name[1]) != (request.queue, request.name):
+    if (known.queue, known.name[1]) != (request.queue, request.name) or not known.counts_at(books.at_ms):
         violated(f"fan-out {request.name} of {request.queue} was answered with {known}")
     if book is None or max(book.set_at, book.made_at) >= since:
         return  # another policy may have told another tenant

@@ -11,8 +11,18 @@ import pytest
 
 from fairlane.broker.refusals import RECORDED_EVERY_MS
 from fairlane.broker.settings import Settings
-from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull, QueueNotFound, StoreFailed, UnavailableError
+from fairlane.errors import (
+    FairlaneError,
+    GlobalFull,
+    InvalidArgument,
+    KeyFull,
+    QueueFull,
+    QueueNotFound,
+    StoreFailed,
+    UnavailableError,
+)
 from fairlane.testing.faulty_store import FaultyStore
+from fairlane.testing.stepped import Pending
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.methods.conversions import only
 from fairlane.verbs.queues import CreateQueue, DeleteQueue
@@ -29,6 +39,7 @@ LIMITS: list[tuple[dict[str, Any], Settings, type[FairlaneError]]] = [
 ]
 limited = pytest.mark.parametrize(("policy", "settings", "refusal"), LIMITS, ids=range(6))
 TEN = b"0123456789"
+SMALL = Settings(waiting_bytes_max=20)
 
 
 def errors(results: Sequence[object]) -> list[FairlaneError]:
@@ -203,6 +214,44 @@ def test_what_capacity_can_not_help_does_not_wait_behind_others() -> None:
     assert pending.get()[2] == first
 
 
+@pytest.mark.parametrize(
+    ("policy", "settings"),
+    [({"waiting_bytes_max": 20}, Settings()), ({"key_waiting_bytes_max": 20}, Settings()), ({}, SMALL)],
+)
+def test_what_can_never_fit_holds_up_no_other(policy: dict[str, Any], settings: Settings) -> None:
+    """A message that is larger than all room is refused at once; it does not wait in front of others."""
+    broker = broker_with({**policy, "backpressure": "wait"}, settings=settings)
+    large = start_enqueue(broker, [message(b"x" * 21, fairness_key="acme")], wait_ms=1_000_000)
+    other = start_enqueue(broker, [message(TEN, fairness_key="bigcorp")], wait_ms=1_000_000)
+    broker.step()
+    assert codes(large.get()) == ["payload_too_large"]
+    assert codes(other.get()) == [None]
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "words"),
+    [
+        ({"waiting_max": 2}, Settings(), "waiting_max of queue 'q' is 2"),
+        ({"waiting_bytes_max": 20}, Settings(), "waiting_bytes_max of queue 'q' is 20"),
+        ({}, Settings(waiting_max=2), "waiting_max of all queues together is 2"),
+        ({}, SMALL, "waiting_bytes_max of all queues together is 20"),
+    ],
+)
+def test_a_part_that_can_never_fit_holds_up_no_other(policy: dict[str, Any], settings: Settings, words: str) -> None:
+    """Messages to stage that are too many for an empty queue are refused at once."""
+    broker = broker_with({**policy, "backpressure": "wait"}, settings=settings)
+
+    def start(sink: str, count: int) -> Pending[Any]:
+        new = [message(TEN, fairness_key=sink)] * count
+        return broker.start(Stage(queue="q", sink=sink, batch=0, part="p", at=0, messages=new, wait_ms=1_000_000))
+
+    large, other = start("acme", 3), start("bigcorp", 1)
+    broker.step()
+    with pytest.raises(InvalidArgument, match=words):
+        large.get()
+    assert other.get().count == 1
+
+
 def test_a_producer_that_gives_up_takes_no_room() -> None:
     """When room is made after it was cancelled, its message is not enqueued and the next one in line is."""
     broker = broker_with({"waiting_max": 1, "backpressure": "wait"})
@@ -294,7 +343,7 @@ def test_nothing_is_dropped_for_what_can_not_be_enqueued() -> None:
     first = broker.enqueue("q", TEN, dedup_id="a")
     broker.enqueue("q", TEN)
     results = broker.enqueue_many("q", [message(TEN, weight=0), message(b"x" * 21), message(TEN, dedup_id="a")])
-    assert codes(results) == ["invalid_argument", "queue_full", None]
+    assert codes(results) == ["invalid_argument", "payload_too_large", None]
     assert results[2] == first
     assert broker.queue("q").waiting == 2
 

@@ -155,6 +155,24 @@ def test_a_repeated_name_is_answered_with_the_same_ids() -> None:
     assert not fan_out(broker, 1).is_repeat
 
 
+def test_a_name_is_free_when_its_window_is_over() -> None:
+    """Even if no other fan-out has ended since, and one with a longer window ended before; also after restarts."""
+    broker = broker_with({"dedup_window_ms": 1_000})
+    broker.create_queue("slow", {"dedup_window_ms": 1_000_000})
+    broker.fan_out("slow", message(), {}, name="f")
+    first = fan_out(broker, 0)
+    broker.advance(999)
+    assert fan_out(broker, 0).is_repeat
+    broker.advance(1)
+    second = fan_out(broker, 1)
+    assert second.id != first.id
+    for _ in range(2):
+        broker.reopen()
+        again = fan_out(broker, 1)
+        assert (again.id, again.is_repeat) == (second.id, True)
+    assert broker.fan_out("slow", message(), {}, name="f").is_repeat
+
+
 def test_members_may_be_in_other_queues() -> None:
     """The continuation waits for all of them, and a queue that is deleted ends the members that were in it."""
     broker = broker_with()

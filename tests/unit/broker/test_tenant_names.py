@@ -7,13 +7,14 @@ from typing import Any, TypeVar
 import pytest
 
 from fairlane.broker.handlers import submission_of
-from fairlane.core.producer import limited
+from fairlane.core.producer import LimitedProducer, limited
 from fairlane.errors import Forbidden
 from fairlane.model.message import NewMessage
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.verbs.batches import ListSinks, Publish, Stage
 from fairlane.verbs.fan_outs import FannedOutIds, FanOut
 from fairlane.verbs.keys import Grant
+from fairlane.verbs.status import GetResult
 from fairlane.verbs.uploads import BeginUpload, ListUploads
 from fairlane.verbs.verb import Request
 from tests.unit.broker.stepping import broker_with, lease_one, message
@@ -88,8 +89,8 @@ def test_a_name_covers_all_keys_of_a_tenant() -> None:
     assert broker.call(fan_out_of(("acme", "web"))).id == first.id
 
 
-def test_whoever_may_not_fan_out_for_a_tenant_does_not_learn_its_ids() -> None:
-    """Grants are checked before names."""
+def test_grants_are_checked_before_names_are_looked_up() -> None:
+    """A caller that may not fan out for a tenant does not learn the ids of its fan-outs."""
     broker = broker_with()
     fan_out(broker, "acme")
     with pytest.raises(Forbidden, match="may not produce for fairness key 'acme'"):
@@ -187,3 +188,32 @@ def test_a_tenant_sees_its_own_uploads_only() -> None:
     assert seen(grants["acme"]) == ["acme"]
     assert seen(Grant(right="produce")) == ["acme", "bigcorp"]
     assert seen(grants["acme"], Grant(right="admin")) == ["acme", "bigcorp"]
+
+
+# --------------------------------------------------------------------------------------------------- status and results
+
+
+@pytest.mark.parametrize(
+    ("grants", "is_allowed"),
+    [
+        ([Grant(right="produce", keys=("bigcorp",)), Grant(right="observe")], False),
+        ([Grant(right="produce", keys=("bigcorp",)), Grant(right="consume", queues="other")], False),
+        ([Grant(right="produce", keys=("bigcorp",)), Grant(right="consume")], True),
+        ([Grant(right="produce", keys=("bigcorp", "acme"))], True),
+    ],
+)
+def test_a_result_is_not_for_observers(grants: list[Grant], is_allowed: bool) -> None:
+    """A tenant that may also observe a queue does not read what became of messages of another tenant."""
+    broker = broker_with({"result_ttl_ms": 10_000})
+    broker.enqueue("q", b"", fairness_key="acme")
+    delivery = lease_one(broker)
+    broker.ack(delivery, result=b"secret")
+    reader = LimitedProducer("bigcorp", tuple(grants))
+    pending = broker.submit(
+        lambda reply: submission_of(broker.engine, GetResult(id=delivery.id, queue="q"), reply, "bigcorp", reader)
+    )
+    if is_allowed:
+        assert broker.wait(pending).result == b"secret"
+    else:
+        with pytest.raises(Forbidden, match="may not read the status"):
+            broker.wait(pending)

@@ -282,22 +282,24 @@ def size_of(queue: Queue, message: NewMessage) -> int:
     return 0 if upload is None else upload.size
 
 
-def refusals(room: QueueRoom, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FullError]:
-    """Return the messages there is no room for, each with why."""
+def refusals(room: QueueRoom, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairlaneError]:
+    """Return the messages there is no room for, each with why: not now, or never."""
     sizes = [size_of(room.queue, message) for message in messages]
     if room.has_for(len(messages), sum(sizes)):
         return {}
     # The broker has the bytes of an upload already; only the queue and the key get them now.
     held = [0 if message.upload is None else size for message, size in zip(messages, sizes, strict=True)]
     costs = terms.costs or [1] * len(messages)
-    refused: dict[int, FullError] = {}
-    refusal = before = None
+    refused: dict[int, FairlaneError] = {}
+    refusal: FairlaneError | None = None
+    before = None
     for at, asked in enumerate(zip(terms.keys, sizes, held, costs, strict=True)):
         if refusal is None or asked != before:  # a refusal takes no room, so one like it is refused likewise
             key, size, own, cost = before = asked
-            refusal = room.take(key, size, held=own)
+            refusal = room.too_large(size) or room.take(key, size, held=own)
         if refusal is not None:
-            refusal.cost = cost
+            if isinstance(refusal, FullError):
+                refusal.cost = cost
             refused[at] = refusal
     return refused
 

@@ -41,7 +41,7 @@ def fan_out(ledger: Ledger, request: FanOut, now_ms: int, given: Given) -> Decis
     terms = _terms(ledger, queue, request.then, now_ms, _of_continuation(asked))
     if isinstance(terms, FairlaneError):
         return refuse(terms)
-    before = ledger.fan_outs.named(queue.name, terms.keys[0], request.name)
+    before = ledger.fan_outs.named(queue.name, terms.keys[0], request.name, now_ms)
     if before is not None:
         return Decision([], _known(queue, before))
     taken = _members(ledger, request, now_ms, given)

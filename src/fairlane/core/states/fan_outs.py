@@ -32,7 +32,7 @@ class FanOutState:
         order: the record that began it, with the name as ``core.dedup_ids`` has it.
         open: the members that have not ended, each with its queue.
         done: how many members were acknowledged, and ``failed`` how many have ended otherwise.
-        until_ms: when it is forgotten; 0 while it has not ended.
+        until_ms: when its name is free; 0 while it has not ended.
     """
 
     order: FannedOut
@@ -74,15 +74,20 @@ class FanOuts:
         """Add a fan-out."""
         order = image.order
         found = FanOutState(order, {}, image.done, image.failed, image.until_ms)
+        before = self.by_name.get((order.queue, order.name))
+        if before is not None:  # its window is over, but not that of one that ended earlier
+            self._ended.remove(before)
+            self._forget(before)
         self.by_name[order.queue, order.name] = self.by_number[order.number] = found
         if image.until_ms:
             self._ended.append(found)
         else:
             self.join(found, image.open)
 
-    def named(self, queue: str, key: Key, name: str) -> FanOutState | None:
+    def named(self, queue: str, key: Key, name: str, now_ms: int) -> FanOutState | None:
         """Return the fan-out that a tenant knows by a name, the tenant being that of a fairness key."""
-        return self.by_name.get((queue, remembered_name(key, name)))
+        found = self.by_name.get((queue, remembered_name(key, name)))
+        return None if found is None or 0 < found.until_ms <= now_ms else found
 
     def join(self, fan_out: FanOutState, members: Mapping[str, Runs]) -> None:
         """Add open members to a fan-out."""
