@@ -10,7 +10,7 @@ import signal
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 
 from fairlane import __version__
 from fairlane.client.aio import AsyncClient
@@ -31,7 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 H = TypeVar("H", bound=Handler)
 M = TypeVar("M", bound=Middleware)
 B = TypeVar("B", bound=BatchHandler)
-BATCH_SIZE, BATCH_WAIT_MS = 100, 50
+BATCH_SIZE: Final = 100
+BATCH_WAIT_MS: Final = 50
 _log = logging.getLogger("fairlane.worker")
 
 

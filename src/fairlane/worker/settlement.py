@@ -189,7 +189,7 @@ class Settler:
         on_refused: OnRefused | None = None,
     ) -> None:
         waits_s = self._client.retries.waits_s()
-        is_repeated = False
+        before: dict[WorkMessage, Settled] = {}
         while messages:
             answers = await self._ask(messages, ask)
             if not self._given and answers.count(None) == len(messages):
@@ -198,28 +198,28 @@ class Settler:
             again = [
                 message
                 for message, answer in zip(messages, answers, strict=True)
-                if not self._is_answered(message, answer, counter, on_refused, is_repeated=is_repeated)
+                if not self._is_answered(message, answer, counter, on_refused, before=before.get(message))
             ]
             if not again:
                 return
-            is_repeated = True
+            before = dict(zip(messages, answers, strict=True))
             await asyncio.sleep(next(waits_s))
             messages = self._in_time(again)
 
     def _is_answered(
-        self, message: WorkMessage, answer: Settled, counter: str, on_refused: OnRefused | None, *, is_repeated: bool
+        self, message: WorkMessage, answer: Settled, counter: str, on_refused: OnRefused | None, *, before: Settled
     ) -> bool:
-        """Note the answer for a message. Return False if its result has to be sent again."""
+        """Note the answer for a message, after the one before. Return False if its result has to be sent again."""
         if not isinstance(answer, FairlaneError):
             if answer == "dead" and counter == "retried":
                 self._tell_dead(message)
             self._done(message, _ENDED.get(answer, counter))
-        elif is_repeated and isinstance(answer, MessageNotFound):  # the first request succeeded
-            self._done(message, counter)
+        elif isinstance(answer, MessageNotFound) and isinstance(before, FairlaneError) and is_passing(before):
+            self._done(message, counter)  # the request before has succeeded
         elif is_passing(answer):
             return False
         elif isinstance(answer, _CROWDED) and not self._is_draining:
-            if not is_repeated:
+            if not isinstance(before, _CROWDED):
                 self._tell_crowded(message, answer)
             return False
         else:

@@ -114,8 +114,9 @@ def test_a_worker_that_stops_returns_what_waits_for_room() -> None:
     on_bench(test)
 
 
-def test_a_message_that_is_cancelled_while_it_waits_for_room_is_dropped() -> None:
-    """The next request about it is refused, and nothing is forwarded."""
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_message_that_is_removed_while_it_waits_for_room_is_dropped(is_cancelled: bool) -> None:
+    """Cancelled or purged: the next request about it is refused, and nothing is forwarded or counted as handled."""
 
     async def test(bench: WorkerBench) -> None:
         await bench.client.create_queue("parcels")
@@ -129,8 +130,11 @@ def test_a_message_that_is_cancelled_while_it_waits_for_room_is_dropped() -> Non
         cancelling = asyncio.create_task(bench.until(lambda: not bench.tap.refusals["forward"]))
         async with bench.app:
             await cancelling
-            await bench.client.cancel("jobs", message_id)
-        assert bench.app.counters == Counters(cancelled=1)
+            if is_cancelled:
+                await bench.client.cancel("jobs", message_id)
+            else:
+                await bench.client.purge("jobs", with_leased=True)
+        assert bench.app.counters == (Counters(cancelled=1) if is_cancelled else Counters(lost=1))
         assert await bench.client.peek("parcels") == []
 
     on_bench(test)
