@@ -116,12 +116,13 @@ class StoreContract:
             if not isinstance(store, RemoteStore):
                 return
             bodies = [(1, b"one"), (2, bytes(200_000)), (3, b"three"), (4, bytes(200_000))]
-            store.write(self.commit(1, 1, bodies=bodies))
-            for step in (lambda: None, store.sync, lambda: store.write(self.commit(2, 1, dropped=[3, 4])), store.sync):
-                step()
-                for number in range(6):
-                    check_same(store.fetch([number]), store.bodies([number]), f"body {number}")
-                check_same(store.fetch([2, 9, 1]), [bytes(200_000), None, b"one"], "bodies")
+            for commit in (self.commit(1, 1, bodies=bodies), self.commit(2, 1, dropped=[3, 4])):
+                store.write(commit)
+                for when in ("unsynced", "synced"):
+                    for number in range(6):
+                        check_same(store.fetch([number]), store.bodies([number]), f"body {number}, {when}")
+                    check_same(store.fetch([2, 9, 1]), [bytes(200_000), None, b"one"], f"bodies, {when}")
+                    store.sync()
 
     def test_dropped_bodies_are_gone(self) -> None:
         """A dropped body is gone at once and after reopening; the other bodies stay."""
