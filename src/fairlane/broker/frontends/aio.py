@@ -72,7 +72,7 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
         self._closing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
-        self._holds_acks = False
+        self._holds_acks = self._has_flushed = False
         self._idle = asyncio.Event()
         self._idle.set()
         engine.consumers.on_unserved = self._wake
@@ -358,17 +358,23 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
     def _finish(self, cycle: Cycle) -> None:
         self._phase = Phase.ANSWERING
         try:
-            self._engine.finish(cycle)
+            self._engine.finish(cycle, flush=self._flush)
         finally:
+            self._flush()
             self._phase = Phase.IDLE
-            callbacks, self._callbacks = self._callbacks, []
-            for callback in callbacks:
-                self._guarded(callback)
-            if callbacks or self._engine.inbox:
+            if self._has_flushed or self._engine.inbox:
+                self._has_flushed = False
                 self._rest()
             else:
                 # Not now: those who were just answered are about to run, and may ask for more.
                 self._loop.call_soon(self._rest)
+
+    def _flush(self) -> None:
+        """Call back those who wait for the end of the answers."""
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._has_flushed = True
+            self._guarded(callback)
 
     def _guarded(self, callback: Callable[[], None]) -> None:
         try:
