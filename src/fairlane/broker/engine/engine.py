@@ -327,8 +327,13 @@ class Engine(EngineLife):
         self.metrics.written = (events, size, write_s + seconds)
         return seconds
 
-    def finish(self, cycle: Cycle) -> None:
-        """Answer and deliver, now that the cycle is durable."""
+    def finish(self, cycle: Cycle, *, flush: Callable[[], None] | None = None) -> None:
+        """Answer and deliver, now that the cycle is durable; then show it to the taps.
+
+        Args:
+            cycle: what was decided.
+            flush: sends the answers on their way, before anything is done that no caller waits for.
+        """
         if cycle.records:
             self._confirm(cycle)
         for reply, outcome in cycle.answers:
@@ -346,12 +351,28 @@ class Engine(EngineLife):
         if (cycle.watchers or self.watchers.waiting or self.watchers.searches.jobs) and self.state in RUNNING:
             # Not while the store can't be opened: memory may be ahead of it.
             guarded(self.watchers.tell, self, cycle)
-        if cycle.records:
-            for tap in self.taps:
-                try:
-                    tap(cycle.records, cycle.now_ms)
-                except Exception:  # noqa: BLE001 - code of others, after the commit: it undoes nothing
-                    _log.exception("A tap failed after a commit; the commit stands.")
+        if flush is not None:
+            flush()
+        self._show(cycle)
+
+    def _show(self, cycle: Cycle) -> None:
+        """Show to the taps what was handed out and committed, and count the commit."""
+        for hand_out in cycle.hand_outs:
+            for hand_out_tap in self.hand_out_taps:
+                guarded(hand_out_tap, hand_out.taker.queue, hand_out.messages)
+        if not cycle.records:
+            return
+        for tap in self.taps:
+            try:
+                tap(cycle.records, cycle.now_ms)
+            except Exception:  # noqa: BLE001 - code of others, after the commit: it undoes nothing
+                _log.exception("A tap failed after a commit; the commit stands.")
+        if cycle.frees_space:
+            self.reserve.reclaim()
+        metrics = self.metrics
+        metrics.commits.append(metrics.written)
+        if len(metrics.commits) >= COMMITS_KEPT:
+            metrics.fold()
 
     def _tell_consumers(self, cycle: Cycle) -> None:
         """Announce what consumers have lost, and to those that ended that nothing more will come."""
@@ -364,8 +385,6 @@ class Engine(EngineLife):
             deliver(self, hand_out)
         except Exception:  # noqa: BLE001 - it is the taker's code that fails; the lease stands until it expires
             _log.exception("A delivery failed after its lease was committed.")
-        for tap in self.hand_out_taps:
-            guarded(tap, hand_out.taker.queue, hand_out.messages)
 
     def _confirm(self, cycle: Cycle) -> None:
         """Note that a commit is durable."""
@@ -381,12 +400,6 @@ class Engine(EngineLife):
             self.bodies.forget(cycle.dropped)
             if self.fetches.pieces:
                 self.inbox.extend(self.fetches.forget(cycle.dropped))
-        if cycle.frees_space:
-            self.reserve.reclaim()
-        metrics = self.metrics
-        metrics.commits.append(metrics.written)
-        if len(metrics.commits) >= COMMITS_KEPT:
-            metrics.fold()
 
     def _answer_read(self, read: Read) -> None:
         """Answer a question about the present, unless the store has been lost meanwhile."""
