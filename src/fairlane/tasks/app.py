@@ -15,6 +15,7 @@ from fairlane.client.aio import AsyncClient
 from fairlane.errors import InvalidArgument
 from fairlane.model.message import PriorityName
 from fairlane.model.policy import QueuePolicy
+from fairlane.model.schedules import CatchUp, Overlap
 from fairlane.tasks.arguments import ArgumentsInvalid, Encoding, TaskArguments
 from fairlane.tasks.batches import BatchArguments, BatchTerms
 from fairlane.tasks.calls import Chain, Members, Sendable, TaskCall, chain_of
@@ -55,6 +56,9 @@ class TaskTerms(TypedDict, total=False):
             order, jobs of the same tenant with the same one run one after the other.
         cron, timezone: when a schedule of the broker sends the task by itself; its parameters need defaults.
         every: in place of ``cron``, the interval, such as ``"5m"``.
+        catch_up, overlap, jitter: what becomes of late ticks and of ticks whose job before still waits or runs, and the
+            span over which the jobs of a tick are spread; see ``ScheduleSpec``. By default a task with ``unique`` skips
+            a tick while its job before is there.
         encoding: how arguments are encoded: ``json``, or ``msgpack``.
         priority: the priority of its jobs.
         throttles: the throttles of its jobs.
@@ -75,6 +79,9 @@ class TaskTerms(TypedDict, total=False):
     cron: str
     timezone: str
     every: Duration
+    catch_up: CatchUp
+    overlap: Overlap
+    jitter: Duration
     encoding: Encoding
     priority: PriorityName
     throttles: tuple[str, ...]
@@ -283,6 +290,9 @@ class App(Worker):
             cron=terms.get("cron"),
             timezone=terms.get("timezone", "UTC"),
             every=terms.get("every"),
+            catch_up=terms.get("catch_up"),
+            overlap=terms.get("overlap"),
+            jitter=terms.get("jitter"),
             batch=batch,
         )
 

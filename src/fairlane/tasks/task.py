@@ -16,7 +16,7 @@ from fairlane.client.message_fields import MessageFields
 from fairlane.client.tracing import traced
 from fairlane.errors import FairlaneError, Forbidden, InvalidArgument, QueueNotFound
 from fairlane.model.message import Key, NewMessage
-from fairlane.model.schedules import ScheduleSpec
+from fairlane.model.schedules import CatchUp, Overlap, ScheduleSpec
 from fairlane.model.spelling import did_you_mean
 from fairlane.tasks.arguments import ArgumentsCodec
 from fairlane.tasks.batches import BatchTerms
@@ -58,6 +58,7 @@ class TaskDefinition:
         declared: the policy of its queue, if the queue has to be created.
         keeps_results: whether what it returns is the result of the job; None if its queue decides.
         cron, timezone, every: when a schedule sends it by itself.
+        catch_up, overlap, jitter: how; None for the default.
         batch: how many jobs its function gets at once; None if it gets the arguments of one.
     """
 
@@ -71,6 +72,9 @@ class TaskDefinition:
     cron: str | None = None
     timezone: str = "UTC"
     every: Duration | None = None
+    catch_up: CatchUp | None = None
+    overlap: Overlap | None = None
+    jitter: Duration | None = None
     batch: BatchTerms | None = None
 
     @property
@@ -90,7 +94,9 @@ class TaskDefinition:
             timezone=self.timezone,
             every_ms=span_ms("every", self.every),
             message=replace(message, unique_key=None),
-            overlap="allow" if message.unique_key is None else "skip",
+            catch_up=self.catch_up or "last",
+            overlap=self.overlap or ("allow" if message.unique_key is None else "skip"),
+            jitter_ms=span_ms("jitter", self.jitter) or 0,
         )
 
 
