@@ -256,6 +256,15 @@ class App(Worker):
 
     # ------------------------------------------------------------------------------------------------------- internals
 
+    def _add(self, handler: QueueHandler) -> None:
+        """Register what handles a queue without tasks; a handler would compete with them for its messages."""
+        queue = handler.policy.queue
+        if queue in self._tasks:
+            tasks = ", ".join(self._tasks[queue])
+            cause = f"Queue {queue!r} has tasks ({tasks}), so it can't have the handler {handler.name!r} as well"
+            raise InvalidArgument(f"{cause}. Use another queue for one of them.")
+        super()._add(handler)
+
     def _register(self, function: Callable[..., Any], terms: TaskTerms, batch: BatchTerms | None) -> AnyTask:
         name, queue = terms.get("name") or function.__name__, terms.get("queue", DEFAULT_QUEUE)
         if name in self.tasks:

@@ -276,11 +276,7 @@ class Worker(Callbacks):
     # ------------------------------------------------------------------------------------------------------- internals
 
     def _add(self, handler: QueueHandler) -> None:
-        """Register what handles a queue; two of them would compete for its messages."""
-        queue = handler.policy.queue
-        if (other := next((known for known in self.handlers if known.policy.queue == queue), None)) is not None:
-            cause = f"Queue {queue!r} is handled by {other.name} already, so it can't be handled by {handler.name}"
-            raise InvalidArgument(f"{cause} as well. Use another queue for one of them.")
+        """Register what handles a queue."""
         self._handlers.append(handler)
 
     def _on_signal(self) -> None:
