@@ -10,7 +10,7 @@ costs more trust than to miss a small one, so all of this must hold over the win
 - it wanted at least ``TIMES`` what is usual among the others, by weight: the lower quartile of them. If all want too
   much, there are too few consumers, and no key is to blame.
 
-All of this must also last. The live view names nobody before ``OBSERVED_MS_MIN`` of a window were observed. The report
+All of this must also last. The live view names no key before ``OBSERVED_MS_MIN`` of a window were observed. The report
 judges each hour of its tables, so that a flood of some minutes is not lost in a quiet day, and leaves out a backlog
 that was served within the next hour.
 

@@ -85,9 +85,10 @@ class _Hours:
             start += count
 
     def rows(self, place: _Place) -> _Rows:
-        """Return the columns of each tenant in an hour of a queue."""
+        """Return the columns of each tenant in an hour of a queue; 0 where there is none."""
         part = self._table.slice(*self.places.get(place, (0, 0)))
-        return dict(zip(part["top_key"].to_pylist(), _columns(part, *self._columns), strict=True))
+        amounts = (tuple(value or 0 for value in row) for row in _columns(part, *self._columns))
+        return dict(zip(part["top_key"].to_pylist(), amounts, strict=True))
 
 
 def _counts(table: pa.Table) -> Iterator[tuple[str, int, int]]:

@@ -266,9 +266,10 @@ def outcome_behind(
     """
     queue = ledger.queues[request.queue]
     outcome, rows, terms = _taken(ledger, queue, request, given, now_ms)
-    refused = refusals(QueueRoom(ledger, queue), [request.messages[row] for row in rows], terms)
+    room = QueueRoom(ledger, queue)
+    refused = refusals(room, [request.messages[row] for row in rows], terms)
     for at, row in enumerate(rows):
-        outcome[row] = refusal = refused.get(at) or QueueRoom(ledger, queue).refusal_behind(ahead)
+        outcome[row] = refusal = refused.get(at) or room.refusal_behind(ahead)
         refusal.key, refusal.cost = terms.keys[at], 1 if terms.costs is None else terms.costs[at]
     return [outcome[result] if isinstance(result, int) else result for result in outcome]  # type: ignore[misc] # all are filled in
 

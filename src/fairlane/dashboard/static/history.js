@@ -34,7 +34,7 @@ function shares(slots) {
 
 export class History {
   constructor(app, queue) {
-    Object.assign(this, { app, queue, range: "hour", slots: [], at_ms: null, since_ms: null, updates: 0 });
+    Object.assign(this, { app, queue, range: "hour", slots: [], at_ms: null, since_ms: undefined, updates: 0 });
     this.cursor = new Cursor();
     const options = { cursor: this.cursor };
     this.rates = new LineChart("Messages per second", RATES, { ...options, format: rate, unit: "/s" });
@@ -107,6 +107,7 @@ export class History {
   // Says why nothing was recorded at an instant.
   reason(at) {
     if (this.range === "live") return "This page was not open.";
+    if (this.since_ms === undefined) return "";
     if (this.since_ms === null) return "The server keeps a history of a limited number of queues (metrics_queues_max), and others were busier.";
     if (at < this.since_ms) return `The history begins ${span(this.app.now - this.since_ms)} ago.`;
     return "The server was down.";
