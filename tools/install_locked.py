@@ -2,8 +2,8 @@
 
 ``lock.txt`` names for each package the packages that require it (``# via``). From these and the extras in
 ``pyproject.toml`` follows which part of the lock file an extra needs, without a second lock file. Without extras,
-everything in the lock file is installed. ``--steps`` prints one line for each package instead of nothing; ``--list``
-prints the part of the lock file and installs nothing.
+everything in the lock file is installed. ``--steps`` prints one line for each package and each file that is downloaded,
+with its bytes, instead of nothing; ``--list`` prints the part of the lock file and installs nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ PROJECT = "fairlane"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 EXTRAS = re.compile(r"\[([^\]]*)\]")
 ENTRY = re.compile(r"^(\w\S*)==.*?\n    # via (.*?)\n", re.MULTILINE | re.DOTALL)
+DOWNLOAD = re.compile(r"\s+Downloading (?:\S*/)?(\S+) \(([\d.]+) (bytes|[kMG]B)\)")
+UNITS = {"bytes": 1, "kB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 STEP = re.compile(r"(?:Collecting|Requirement already satisfied:) ([A-Za-z0-9._-]+)")
 
 
@@ -92,6 +94,8 @@ def follow(pip: subprocess.Popen[str], packages: int) -> int:
         if found := STEP.match(line):
             done += 1
             print(f"package {done} of {packages}: {found[1]}", flush=True)
+        elif found := DOWNLOAD.match(line):
+            print(f"download {found[1]} {float(found[2]) * UNITS[found[3]]:.0f}", flush=True)
         elif line.startswith("Installing collected"):
             print("unpacking", flush=True)
         elif line.startswith("ERROR"):
@@ -103,7 +107,7 @@ def main() -> int:
     """Install what the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("extras", nargs="*", help="extras of Fairlane; everything in the lock file if none is named")
-    parser.add_argument("--steps", action="store_true", help="print a line for each package")
+    parser.add_argument("--steps", action="store_true", help="print a line for each package and download")
     parser.add_argument("--list", action="store_true", help="print the part of the lock file, install nothing")
     given = parser.parse_args()
     lock = (ROOT / "lock.txt").read_text()

@@ -139,6 +139,11 @@ def test_the_chart_refuses_values_that_cannot_work(values: tuple[str, ...], reme
     assert remedy in done.stderr
 
 
+def test_services_in_kubernetes_set_nothing_of_a_server() -> None:
+    """Kubernetes adds no variables of services to the pods: that of one named fairlane would be FAIRLANE_PORT."""
+    assert rendered()["StatefulSet"]["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
 def test_the_chart_of_one_server_sets_nothing_of_clusters() -> None:
     """A single server has no node's settings, with TLS and without."""
     for values in ((), ("tls.existingSecret=tls", "tls.ca=ca.crt")):
