@@ -6,7 +6,6 @@ A program that embeds a broker can import every name that it needs from here.
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -202,11 +201,8 @@ def _engine(
     except BaseException:
         store.close()  # or it would be kept from others for as long as this process lives
         raise
-    if config.owns_process and not is_shared:  # beside other brokers it would hold those up
-        gc.collect()
-        gc.freeze()
     if config.owns_process:
-        collect_rarely()
+        collect_rarely(freezes=not is_shared)  # beside other brokers it would hold those up
     return engine
 
 

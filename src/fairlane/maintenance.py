@@ -135,25 +135,30 @@ def repair_store(place: Path | str, *, is_dry_run: bool, progress: Progress = _n
             return RepairReport(found=_nothing_left(loss), next_sequence=_after_loss(place), aside=None)
         _begin_again(place)
     folder, kind = _store_folder(place)
+    with _repair_of(kind).locked(folder):
+        return _repaired(folder, kind, is_dry_run=is_dry_run, progress=progress)
+
+
+def _repaired(folder: Path, kind: Kind, *, is_dry_run: bool, progress: Progress) -> RepairReport:
+    """Repair a store whose folder is locked."""
     repair = _repair_of(kind)
-    with repair.locked(folder):
-        found = repair.examine(folder, progress)
-        if is_unfinished(folder, kind):
-            return _finish(folder, kind, found, is_dry_run=is_dry_run)
-        with repair.readable_part(folder) as source:
-            inspected = None if source is None else inspect_store(source, source.recover(), progress)
-            report = _report(found, inspected, "" if source is None else source.fault)
-            if report.is_whole or is_dry_run:
-                return RepairReport(found=report, next_sequence=_reserved(found, report), aside=None)
-            is_readable = source is not None and inspected is not None and inspected.is_whole and not source.fault
-            needs_new = not is_readable or found.is_damaged
-            if needs_new:
-                bodies = () if inspected is None else inspected.bodies
-                repair.build(folder, source, _kept(inspected), bodies, progress)
-        aside = move_aside(folder, kind, with_data=needs_new)
-        reserved = _reserved(found, report)
-        note_reached(folder, sequence=reserved)
-        finish(folder, kind, end=report.end, reserved=reserved)
+    found = repair.examine(folder, progress)
+    if is_unfinished(folder, kind):
+        return _finish(folder, kind, found, is_dry_run=is_dry_run)
+    with repair.readable_part(folder) as source:
+        inspected = None if source is None else inspect_store(source, source.recover(), progress)
+        report = _report(found, inspected, "" if source is None else source.fault)
+        if report.is_whole or is_dry_run:
+            return RepairReport(found=report, next_sequence=_reserved(found, report), aside=None)
+        is_readable = source is not None and inspected is not None and inspected.is_whole and not source.fault
+        needs_new = not is_readable or found.is_damaged
+        if needs_new:
+            bodies = () if inspected is None else inspected.bodies
+            repair.build(folder, source, _kept(inspected), bodies, progress)
+    aside = move_aside(folder, kind, with_data=needs_new)
+    reserved = _reserved(found, report)
+    note_reached(folder, sequence=reserved)
+    finish(folder, kind, end=report.end, reserved=reserved)
     return RepairReport(found=report, next_sequence=reserved, aside=aside)
 
 

@@ -29,6 +29,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-def collect_rarely() -> None:
-    """Let the garbage collector of this process look for cycles only now and then."""
+def collect_rarely(*, freezes: bool = False) -> None:
+    """Make the garbage collector look for cycles less often, and with ``freezes`` only in objects to come."""
+    if freezes:
+        gc.collect()
+        gc.freeze()
     gc.set_threshold(*_GC_THRESHOLD)

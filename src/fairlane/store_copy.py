@@ -60,8 +60,7 @@ def copy_store(source: str, target: str, progress: Progress = lambda _done, _all
     """
     if source == target:
         raise InvalidArgument("The copy needs a place of its own; source and target are the same.")
-    check_there(source)
-    first = counts_from(open_store(source))
+    first = _first_of(source)
     taken, given = numbered(open_store(source), first), None
     try:
         extent = taken.recover()
@@ -84,6 +83,12 @@ def copy_store(source: str, target: str, progress: Progress = lambda _done, _all
         journal_id=declared.journal_id,
         next_sequence=declared.next_sequence,
     )
+
+
+def _first_of(source: str) -> int:
+    """Return from where a store counts. Raises StoreDamaged if it is gone."""
+    check_there(source)
+    return counts_from(open_store(source))
 
 
 def numbered(store: Store, first: int) -> Store:

@@ -56,9 +56,9 @@ class TaskTerms(TypedDict, total=False):
             order, jobs of the same tenant with the same one run one after the other.
         cron, timezone: when a schedule of the broker sends the task by itself; its parameters need defaults.
         every: in place of ``cron``, the interval, such as ``"5m"``.
-        catch_up, overlap, jitter: what becomes of late ticks and of ticks whose job before still waits or runs, and the
-            span over which the jobs of a tick are spread; see ``ScheduleSpec``. By default a task with ``unique`` skips
-            a tick while its job before is there.
+        catch_up, overlap, jitter: what happens to late ticks and to ticks whose previous job still waits or runs, and
+            the span over which jobs are spread; see ``ScheduleSpec``. By default a task with ``unique`` skips a tick
+            while its previous job is there.
         encoding: how arguments are encoded: ``json``, or ``msgpack``.
         priority: the priority of its jobs.
         throttles: the throttles of its jobs.

@@ -1,8 +1,8 @@
 """A span for each handled message, as a child of the producer's span and linked to it.
 
 Spans are created only in programs that have imported OpenTelemetry when the worker starts. Some libraries import it
-although nobody uses it (a client for Redis does), and a span costs more than all the rest of a worker. So where no
-provider would record the span, only messages that carry a trace get one, which passes that trace on.
+although the program does not use it, such as a client for Redis, and a span costs more than all the rest of a worker.
+So where no provider would record the span, only messages that carry a trace get one, which passes that trace on.
 """
 
 from __future__ import annotations

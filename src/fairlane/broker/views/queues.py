@@ -112,14 +112,12 @@ def queue_details(
     survey = schedule.kernel(name).survey(keys_max, now_ms, wanted=wanted)
     keys = tuple(_key_view(engine, queue, state, now_ms) for state in survey.keys)
     buckets = [bucket for bucket in schedule.throttles if bucket.name in survey.throttles]
-    throttles = [_throttle_view(bucket, now_ms) for bucket in buckets[:THROTTLES_SHOWN]]
-    registered = tuple(consumer_views(engine.ledger, schedule, name))
     return msgspec.structs.replace(
         view,
         active_keys=survey.active,
         keys=keys,
-        throttles=tuple(throttles),
-        registered=registered,
+        throttles=tuple(_throttle_view(bucket, now_ms) for bucket in buckets[:THROTTLES_SHOWN]),
+        registered=tuple(consumer_views(engine.ledger, schedule, name)),
         sinks=tuple(sink_views(engine.ledger, name)),
     )
 

@@ -121,11 +121,11 @@ async def snapshots(
                 streams = await consumers.sample(now_ms) if keys is not None else None
             except (QueueNotFound, QueueElsewhere, QueueMoving, QueueSplit):
                 return
-        bypass_of = server.observed.bypass_of
+        queues = queue_snapshots(views, fold.counts, before, now_ms - sampled_ms, server.observed.bypass_of)
         snapshot = Snapshot(
             at_ms=now_ms,
             node=server.gateway.node,
-            queues=_renamed(server, queue_snapshots(views, fold.counts, before, now_ms - sampled_ms, bypass_of)),
+            queues=_renamed(server, queues),
             queues_left_off=max(0, len(views) - QUEUES_MAX),
             queue=None if keys is None else msgspec.structs.replace(keys, name=query.queue),
             streams=streams,

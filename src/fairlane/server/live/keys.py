@@ -11,14 +11,8 @@ import msgspec
 from fairlane.gateway.protocol import Observed
 from fairlane.model.message import Key
 from fairlane.model.views import KeyView
-from fairlane.server.live.snapshot import (
-    CONSIDERED_MAX,
-    QueueSample,
-    WatchedQueue,
-    matches,
-    sample_queue,
-    watched_queue,
-)
+from fairlane.server.live.snapshot import QueueSample, WatchedQueue, matches, sample_queue, watched_queue
+from fairlane.server.live.summary import CONSIDERED_MAX
 from fairlane.server.live.windows import KeyWindows
 
 IDLE_RATIO: Final = 250
