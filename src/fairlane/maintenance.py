@@ -134,7 +134,10 @@ def repair_store(place: Path | str, *, is_dry_run: bool, progress: Progress = _n
         if is_dry_run:
             return RepairReport(found=_nothing_left(loss), next_sequence=_after_loss(place), aside=None)
         _begin_again(place)
-    folder, kind = _store_folder(place)
+    return _repair(*_store_folder(place), is_dry_run=is_dry_run, progress=progress)
+
+
+def _repair(folder: Path, kind: Kind, *, is_dry_run: bool, progress: Progress) -> RepairReport:
     repair = _repair_of(kind)
     with repair.locked(folder):
         found = repair.examine(folder, progress)

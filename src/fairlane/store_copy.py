@@ -58,9 +58,7 @@ def copy_store(source: str, target: str, progress: Progress = lambda _done, _all
         InvalidArgument: the target is not empty, or both are the same.
         StoreFailed: one of them cannot be read or written.
     """
-    if source == target:
-        raise InvalidArgument("The copy needs a place of its own; source and target are the same.")
-    check_there(source)
+    _check_places(source, target)
     first = counts_from(open_store(source))
     taken, given = numbered(open_store(source), first), None
     try:
@@ -84,6 +82,13 @@ def copy_store(source: str, target: str, progress: Progress = lambda _done, _all
         journal_id=declared.journal_id,
         next_sequence=declared.next_sequence,
     )
+
+
+def _check_places(source: str, target: str) -> None:
+    """Raise InvalidArgument if source and target are the same, and StoreDamaged if the source is gone."""
+    if source == target:
+        raise InvalidArgument("The copy needs a place of its own; source and target are the same.")
+    check_there(source)
 
 
 def numbered(store: Store, first: int) -> Store:
