@@ -125,7 +125,7 @@ def _workloads(
             200_000,
             taken,
         ),
-        Workload("both at once, to the ack", ours(asynchronous(works.both_at_once)), 24_000, 120_000, {}),
+        Workload("both at once, to the ack", ours(works.both_at_once), 24_000, 120_000, {}),
         Workload("enqueue, one at a time, asyncio", ours(asynchronous(works.one_at_a_time)), 1_500, 4_000, alone),
         Workload("enqueue, one at a time, blocking", ours(works.one_at_a_time_blocking), 1_500, 5_500, alone_blocking),
         Workload("enqueue, 32 in flight", ours(asynchronous(works.thirty_two_in_flight)), 16_000, 15_000, {}),

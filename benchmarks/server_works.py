@@ -6,10 +6,11 @@ import asyncio
 import random
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from itertools import count as counter
+from typing import IO
 
 from benchmarks.meter import Measured, Meter
 from fairlane.client import AsyncClient, Client, NewMessage
@@ -77,12 +78,6 @@ async def lease_and_ack_batches(client: AsyncClient, queue: str, meter: Meter, c
     await enqueue_batches(client, queue, meter, count)
     with meter:
         await asyncio.gather(*(_drain(client, queue, left) for left in [[count]] for _ in range(8)))
-
-
-async def both_at_once(client: AsyncClient, queue: str, meter: Meter, count: int) -> None:
-    with meter:
-        producers = [_produce(client, queue, count // 4) for _ in range(4)]
-        await asyncio.gather(*producers, *(_drain(client, queue, left) for left in [[count]] for _ in range(4)))
 
 
 # -------------------------------------------------------------------------------------------------------- one by one
@@ -183,19 +178,50 @@ def task_loop(address: str, meter: Meter, count: int) -> Measured:
     return meter.measured(count)
 
 
+def both_at_once(address: str, meter: Meter, count: int) -> Measured:
+    """Let a producer process and a consumer process work at the same time, until all messages are acknowledged."""
+    _two_sides(address, meter, ("produce", "consume"), count)
+    return meter.measured(count)
+
+
 def flooded_consumer(address: str, meter: Meter) -> tuple[Measured, float]:
     """Return what a producer process achieves, and which part of it a consumer process does that asks one by one."""
+    enqueued, acked = _two_sides(address, meter, ("flood", "ask"), _FLOOD_S)
+    return meter.measured(enqueued), acked / enqueued
+
+
+def _two_sides(address: str, meter: Meter, roles: Sequence[str], amount: float) -> list[int]:
+    """Run a process for each role on a fresh queue, and return how many messages each of them has done."""
     queue = f"work-{next(_numbers)}"
-    with Client(address) as client:
+    with Client(address) as client, ExitStack() as running:
         client.create_queue(queue)
+        sides = [running.enter_context(_side(role, address, queue, str(amount))) for role in roles]
+        meter.clients = [side.pid for side in sides]
         with meter:
-            counts = _counts([[role, address, queue, str(_FLOOD_S)] for role in ("produce", "consume")])
+            for side in sides:
+                _stdin(side).write("begin\n")
+                _stdin(side).flush()
+            counts = [int(_line(side)) for side in sides]
+        meter.clients = ()
         client.delete_queue(queue)
-    return meter.measured(counts[0]), counts[1] / counts[0]
+    return counts
 
 
-def _counts(roles: Sequence[Sequence[str]]) -> list[int]:
-    """Start a process for each role, and return the number that each of them prints."""
-    command = [sys.executable, "-m", "benchmarks.server_flood"]
-    children = [subprocess.Popen([*command, *role], stdout=subprocess.PIPE, text=True) for role in roles]
-    return [int(child.communicate()[0]) for child in children]
+@contextmanager
+def _side(role: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a side, and wait until it is ready."""
+    command = [sys.executable, "-m", "benchmarks.server_sides", role, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as side:
+        assert _line(side) == "ready\n"
+        yield side
+        _stdin(side).close()
+
+
+def _stdin(side: subprocess.Popen[str]) -> IO[str]:
+    assert side.stdin is not None
+    return side.stdin
+
+
+def _line(side: subprocess.Popen[str]) -> str:
+    assert side.stdout is not None
+    return side.stdout.readline()

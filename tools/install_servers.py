@@ -19,6 +19,7 @@ PACKAGES = {
     "npm": "npm",
     "openssl": "openssl",
     "promtool": "prometheus",
+    "systemd-analyze": "systemd",
 }
 """The package that brings each program."""
 POSTGRESQL = Path("/usr/lib/postgresql")  # Debian keeps its programs out of the path

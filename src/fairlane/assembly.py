@@ -48,6 +48,7 @@ from fairlane.model.views import DeadLetterFilter
 from fairlane.ports.board import Board
 from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Store, StoredPage
+from fairlane.runtime import collect_rarely
 from fairlane.verbs.journal import Events, OnTrimmed
 
 if TYPE_CHECKING:
@@ -80,7 +81,6 @@ __all__ = [
 ]
 
 EXPORT_READER = "parquet-export"
-_GC_THRESHOLD = (50_000, 20, 100)
 _OBJECT_STORES = ("s3://", "az://")
 _OBJECT_CYCLE_BYTES_MAX = 4 * 1024 * 1024  # a commit takes a tenth of a second there, however small it is
 
@@ -206,7 +206,7 @@ def _engine(
         gc.collect()
         gc.freeze()
     if config.owns_process:
-        gc.set_threshold(*_GC_THRESHOLD)
+        collect_rarely()
     return engine
 
 

@@ -215,7 +215,7 @@ class UploadMismatch(RequestError):
 
 
 class PayloadTooLarge(RequestError):
-    """A payload is larger than a limit: payload_bytes_max in one request, upload_bytes_max in pieces."""
+    """A payload exceeds a limit: payload_bytes_max in a request, upload_bytes_max in pieces, or all that may wait."""
 
     remedy = (
         "Upload the payload in pieces, as clients do with a file and HTTP with a body in chunks, "

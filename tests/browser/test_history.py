@@ -55,7 +55,7 @@ def test_the_page_answers_what_happened_at_a_time(tmp_path: Path, viewer: Viewer
         wait_until(lambda: len(recorded(server.address)) >= 2, what="the server has recorded two slots")
         page = viewer.open(server, "queue/orders")
         page.locator("#history-charts .area").first.wait_for(state="attached")
-        viewer.sees("Recorded since the server started")
+        viewer.sees("Recorded for")
         box = page.locator("#history-charts svg").nth(1).bounding_box()
         assert box is not None
         first = page.evaluate("document.querySelector('#history-charts path.area').getBBox().x")
@@ -65,7 +65,9 @@ def test_the_page_answers_what_happened_at_a_time(tmp_path: Path, viewer: Viewer
         page.mouse.move(0, 0)
         hour, minute = page.evaluate("[new Date(Date.now() - 7200000).getUTCHours(), new Date().getUTCMinutes()]")
         page.fill("#at", f"{hour:02}:{minute:02}")
-        page.locator("#moment", has_text=f"{hour:02}:{minute:02} UTC: nothing was recorded.").wait_for()
+        page.locator(
+            "#moment", has_text=f"{hour:02}:{minute:02} UTC: nothing was recorded. The history begins"
+        ).wait_for()
         assert page.locator("[data-range=day]").get_attribute("aria-pressed") == "true"
 
 

@@ -40,7 +40,7 @@ def test_all_queues_are_searched_sorted_and_paged(tmp_path: Path, viewer: Viewer
 
 
 def test_messages_have_pages_filters_previews_and_times(server: Served, viewer: Viewer) -> None:
-    """Fifty to a page, by key if wanted, with the beginning of the payload and how long ago."""
+    """Fifty to a page, by key and status if wanted, with the beginning of the payload and how long ago."""
     server.post("queues/create", {"queue": "long"})
     payload = base64.b64encode(b'{"order": 7, "note": "' + b"x" * 200).decode()
     server.enqueue("long", "acme", 60, payload=payload)
@@ -55,6 +55,12 @@ def test_messages_have_pages_filters_previews_and_times(server: Served, viewer: 
     page.fill("#key-filter", "bakery")
     viewer.sees("First messages of long: 1 to 2, oldest first")
     assert viewer.cells("bakery")[2] == "bakery"
+    server.post("queue/lease", {"queue": "long", "count": 3, "visibility_ms": 600_000})
+    page.fill("#key-filter", "")
+    page.select_option("#status-filter", "leased")
+    viewer.sees("First messages of long: 1 to 3, oldest first")
+    page.select_option("#status-filter", "delayed")
+    viewer.sees("First messages of long: none")
 
 
 def test_long_errors_are_folded(server: Served, viewer: Viewer) -> None:

@@ -12,19 +12,13 @@ from fairlane.lakehouse import open_tables, parse_address
 from fairlane.lakehouse.delta import storage_options
 from fairlane.lakehouse.iceberg import catalog_of
 from fairlane.lakehouse.state import MANIFEST, TableChange, TablesState
-from tests.kit.lakehouse import PLACES, SHAPES, STORES, Run, address_at, dying_at, numbers_at, row
-from tests.kit.servers.stores import S3Server
+from tests.kit.lakehouse import AZURE, PLACES, SHAPES, STORES, Run, address_at, dying_at, numbers_at, row
 
 
-@pytest.fixture(params=[*PLACES, *STORES])
+@pytest.fixture(params=[*PLACES, *STORES, *AZURE])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place for tables, of every kind."""
-
-    def s3() -> S3Server:
-        server: S3Server = request.getfixturevalue("s3")
-        return server
-
-    return address_at(request.param, tmp_path, s3)
+    return address_at(request.param, tmp_path, request)
 
 
 def run(address: str) -> Run:

@@ -48,7 +48,9 @@ def is_up(url: str) -> bool:
 
 
 def test_the_shop_runs() -> None:
-    """Web service and worker start before the server; an order is charged, and the worker ends gracefully."""
+    """Web service and worker start before the server; an order is charged, a report shows its progress until it is
+    cancelled, and the worker ends gracefully.
+    """
     port = free_port()
     url, server = f"http://127.0.0.1:{port}", ServerProcess()
     environment = {**os.environ, "FAIRLANE_SERVER": server.url}
@@ -66,6 +68,10 @@ def test_the_shop_runs() -> None:
             status = f"{url}/jobs/charge/{job}"
             wait_until(lambda: ask(status, method="GET")["status"] == "done", what="the order is charged")
             assert ask(status, method="GET")["result"] == "charged 999 cents"
+            report = f"{url}/jobs/report/{ask(f'{url}/reports/acme?pages=1000')['job']}"
+            wait_until(lambda: ask(report, method="GET")["progress"], what="the report shows its progress")
+            assert 0 < ask(report, method="GET")["progress"] < 1
+            ask(report, method="DELETE")
             processes[1].send_signal(signal.SIGTERM)
             _, told = processes[1].communicate(timeout=PATIENCE_S)
             assert processes[1].returncode == 0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import obstore
@@ -20,10 +20,17 @@ from fairlane.lakehouse.files import TableShape, shape_of
 from fairlane.lakehouse.state import Merge, TableChange, TablesState
 from fairlane.lakehouse.writing import TableWriter
 from tests.conftest import BUCKET
+from tests.kit.servers.azurite import AzuriteServer
 from tests.kit.servers.stores import S3Server
+
+if TYPE_CHECKING:
+    import pytest
 
 PLACES = ("parquet in a folder", "delta in a folder", "iceberg in a folder")
 STORES = ("parquet in S3", "delta in S3", "iceberg in S3")
+AZURE = ("parquet in Azure", "delta in Azure", "iceberg in Azure")
+_SERVERS = {"S3": "s3", "Azure": "azure"}
+"""The fixtures of the servers of object stores."""
 _numbers = itertools.count(1)
 
 SCHEMA = pa.schema(
@@ -38,14 +45,15 @@ SCHEMA = pa.schema(
 SHAPES = {name: shape_of(name, "One number.", SCHEMA, ("is_open", "day")) for name in ("numbers", "others", ".carried")}
 
 
-def address_at(place: str, folder: Path, s3: Callable[[], S3Server]) -> str:
-    """Return the address of a new place for tables: in a folder, or in a bucket."""
+def address_at(place: str, folder: Path, request: pytest.FixtureRequest) -> str:
+    """Return the address of a new place for tables: in a folder, or in a bucket of a server."""
     form, _, where = place.partition(" in ")
     prefix = "" if form == "parquet" else f"{form}:"
-    if where != "S3":
+    if where not in _SERVERS:
         return f"{prefix}{folder / 'tables'}"
+    server: S3Server | AzuriteServer = request.getfixturevalue(_SERVERS[where])
     catalog = f"&catalog=sqlite:///{folder}/catalog.db" if form == "iceberg" else ""
-    return f"{prefix}{s3().url(BUCKET, f'tables-{next(_numbers)}')}{catalog}"
+    return f"{prefix}{server.url(BUCKET, f'tables-{next(_numbers)}')}{catalog}"
 
 
 class Run:

@@ -196,6 +196,16 @@ def join_too_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FanOuts, "settle", hasty)
 
 
+def share_names_between_tenants(patch: pytest.MonkeyPatch) -> None:
+    """A tenant that fans out under a name of another is answered with the ids of the other, and has nothing."""
+
+    def shared(self: FanOuts, queue: str, _key: Any, name: str, _now_ms: int) -> Any:
+        known = self.by_name.items()
+        return next((each for (at, text), each in known if (at, text.split("\0")[-1]) == (queue, name)), None)
+
+    patch.setattr(FanOuts, "named", shared)
+
+
 def lose_heirs(patch: pytest.MonkeyPatch) -> None:
     """What a member forwards does not take its place."""
     patch.setattr(messages, "take_places", do_nothing)
@@ -437,6 +447,7 @@ PLANTS: list[Plant] = [
     forget_members,
     join_too_early,
     lose_heirs,
+    share_names_between_tenants,
     forget_producer_numbers,
     forget_deadlines,
     let_a_return_keep_its_place,

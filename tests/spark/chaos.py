@@ -1,6 +1,6 @@
 """Kills drivers with kill -9 at random moments of a streaming query, starts them again, and counts rows.
 
-``python -m tests.spark.chaos journal|queue|sink|pipeline [KILLS] [SEED]`` prints what came of it.
+``python -m tests.spark.chaos journal|queue|sink|relay|pipeline [KILLS] [SEED]`` prints what came of it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from fairlane.client import Client
 from fairlane.spark.pipeline.stream import CHECKPOINT
 from tests.kit.waiting import PATIENCE_S
+from tests.spark.chaos_driver import COPIES
 from tests.spark.queues import address, fill, until
 from tests.system.server_process import ROOT, ServerProcess, serving
 
@@ -47,6 +48,7 @@ PACES = {
     "journal": Pace(batches=4, longest_s=1.0, rows=4_000),
     "queue": Pace(batches=4, longest_s=1.0, rows=4_000),
     "sink": Pace(batches=4, longest_s=1.0, rows=4_000),
+    "relay": Pace(batches=4, longest_s=1.0, rows=4_000),
     "pipeline": Pace(batches=1, longest_s=10.0, rows=6_000),  # a batch is a whole run of the pipeline
 }
 
@@ -108,7 +110,8 @@ def rampage(kind: str, folder: Path, server: ServerProcess, *, kills: int, chanc
     place, pace = address(server), PACES[kind]
     rows = kills * pace.rows
     with Client(place) as client:
-        client.create_queue("orders")
+        for name in ("orders", COPIES):
+            client.create_queue(name)
         sent = fill(client, rows) if kind != "sink" else []
         killed = 0
         for _ in range(kills):
@@ -138,11 +141,11 @@ def counted(kind: str, folder: Path, client: Client, sent: list[str], *, kills: 
         is_stream = kind.startswith("journal")
         seen = Counter(_written(folder, "sequence") if is_stream else _in_tables(folder))
         expected = _journalled(client, reached=max(int(sequence) for sequence in seen))
-    elif kind.startswith("queue"):
-        seen = Counter(_written(folder, "payload"))
+    elif kind.startswith(("queue", "relay")):
+        seen = Counter(_peeked(client, COPIES) if kind == "relay" else _written(folder, "payload"))
         expected = set(sent)
     else:
-        seen = Counter(_peeked(client))
+        seen = Counter(_peeked(client, "orders"))
         expected = {str(number) for number in range(rows)}
     doubled = sum(count - 1 for count in seen.values())
     return Outcome(kind, kills, len(expected), len(expected - seen.keys()), doubled, leased)
@@ -178,10 +181,10 @@ def _in_tables(folder: Path) -> list[str]:
     return [str(each) for file in files for each in pq.ParquetFile(file).read(["sequence"]).column(0).to_pylist()]
 
 
-def _peeked(client: Client) -> list[str]:
+def _peeked(client: Client, queue: str) -> list[str]:
     found: list[str] = []
     after: str | None = None
-    while views := client.peek("orders", 10_000, after=after, with_body=True):
+    while views := client.peek(queue, 10_000, after=after, with_body=True):
         found += [(view.payload or b"").decode() for view in views]
         after = views[-1].id
     return found

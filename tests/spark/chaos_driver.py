@@ -18,6 +18,8 @@ from fairlane.spark.pipeline.stream import stream_pipeline
 from fairlane.spark.source.server_address import ServerAddress
 
 _PER_BATCH = 500
+COPIES = "copies"
+"""The queue that ``relay`` fills from ``orders``."""
 
 
 def journal(spark: SparkSession, server: str) -> DataFrame:
@@ -54,6 +56,18 @@ def pipeline(spark: SparkSession, folder: Path, server: str) -> None:
     stream_pipeline(spark, live, folder / "tables", run=update, rows_max=4 * _PER_BATCH)
 
 
+def writer_of(kind: str, spark: SparkSession, folder: Path, server: str, rows: int) -> Any:
+    """Return what writes the rows of a query: to files, or to a queue."""
+    if kind == "sink":
+        return numbers(spark, rows).writeStream.format("fairlane").options(server=server, queue="orders")
+    if kind == "relay":
+        copies = queue(spark, server).select("payload").writeStream.format("fairlane")
+        return copies.options(server=server, queue=COPIES).trigger(availableNow=True)
+    stream = journal(spark, server) if kind == "journal" else queue(spark, server)
+    files = stream.writeStream.format("parquet").option("path", str(folder / "out"))
+    return files.trigger(availableNow=True)
+
+
 def main(kind: str, folder: Path, server: str, rows: int, master: str) -> None:
     """Run until killed, or until everything that was there is through."""
     conf = {"spark.speculation": "true", "spark.speculation.multiplier": "1.1", "spark.speculation.quantile": "0.5"}
@@ -66,12 +80,7 @@ def main(kind: str, folder: Path, server: str, rows: int, master: str) -> None:
         pipeline(spark, folder, server)
         print("through", flush=True)
         return
-    if kind == "sink":
-        writer: Any = numbers(spark, rows).writeStream.format("fairlane").options(server=server, queue="orders")
-    else:
-        stream = journal(spark, server) if kind == "journal" else queue(spark, server)
-        writer = stream.writeStream.format("parquet").option("path", str(folder / "out"))
-        writer = writer.trigger(availableNow=True)
+    writer = writer_of(kind, spark, folder, server, rows)
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
     print("running", flush=True)
     if kind == "sink":

@@ -1,7 +1,8 @@
 """A driver to be killed: runs the pipeline once, and kills itself, its JVM and its workers at a step.
 
 ``python -m tests.spark.lake_driver JOURNAL TABLES [STEP]``: what the run reports is a step, and so is each write or
-deletion of an object, a Delta log or a catalog entry by the driver. An odd STEP is before it, an even one after it.
+deletion of an object, a file, a Delta log or a catalog entry by the driver. An odd STEP is before it, an even one
+after it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from fairlane.spark import spark_session
 from fairlane.spark.pipeline import JournalFolder, run_pipeline
 
-PLACES = ((obstore, "put"), (obstore, "delete"), (DeltaTable, "create_write_transaction"), (SqlCatalog, "commit_table"))
+PLACES = (
+    *((obstore, "put"), (obstore, "delete"), (Path, "replace"), (Path, "unlink")),
+    *((DeltaTable, "create_write_transaction"), (SqlCatalog, "commit_table")),
+)
 
 
 class Steps:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from fairlane.adapters.parquet_export import export_segment
 from fairlane.journal.identity import JournalIdentity
 from fairlane.journal.records import SegmentImage
+from fairlane.spark import spark_session
+from fairlane.spark.pipeline import JournalFolder, run_pipeline
 from fairlane.spark.tables.attempts import attempts, in_queues
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
 from fairlane.spark.whatif.attempts import ACKED, DEAD, EXPIRED, EXPIRED_DEAD, RETURNED, Leases
@@ -17,6 +20,8 @@ from fairlane.spark.whatif.files import journal_files, read_events, survey
 from fairlane.spark.whatif.recording import is_of_message
 from fairlane.spark.whatif.rows import MessageRows, Parts
 from tests.kit.simulation.simulation import Simulation
+from tests.spark.table_rows import enqueued
+from tests.spark.test_pipeline import FOR_MANY_EVENTS, write_segment
 
 JOURNAL = JournalIdentity(journal_id="00000000000000aa")
 KINDS = {ACKED: "acked", RETURNED: "returned", EXPIRED: "returned", DEAD: "dead", EXPIRED_DEAD: "dead"}
@@ -62,6 +67,21 @@ def in_numpy(files: list[Path]) -> set[Attempt]:
         for row, after, end, is_closed in zip(leases.row, leases.after, leases.end, leases.is_closed, strict=True)
         if is_closed
     }
+
+
+def test_the_attempts_in_a_file_are_in_order(spark: SparkSession, tmp_path: Path) -> None:
+    """In each file of a run with several tasks, attempts are sorted by queue and by the event that began them."""
+    assert spark is not None  # the session below shares its JVM
+    rows = [enqueued(number, number, queue=f"queue-{number % 3}") for number in range(1, 91)]
+    write_segment(tmp_path / "journal", rows)
+    conf = {**FOR_MANY_EVENTS, "spark.sql.adaptive.coalescePartitions.enabled": "false"}
+    run_pipeline(spark_session(conf=conf), JournalFolder(tmp_path / "journal"), tmp_path / "tables", few_events=0)
+    files = [
+        pq.ParquetFile(file).read(["queue", "number"]) for file in (tmp_path / "tables/attempts").rglob("*.parquet")
+    ]
+    found = [list(zip(*(column.to_pylist() for column in file.columns), strict=True)) for file in files]
+    assert sum(map(len, found)) == 90
+    assert found == [sorted(file) for file in found]
 
 
 @pytest.mark.parametrize("seed", [3, 8])

@@ -15,14 +15,14 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", ["journal", "queue", "sink", "pipeline"])
+@pytest.mark.parametrize("kind", ["journal", "queue", "sink", "relay", "pipeline"])
 def test_a_killed_driver_loses_and_doubles_nothing(kind: str, server: ServerProcess, tmp_path: Path) -> None:
     """Two drivers are killed at random moments; the third finishes, and every row is there once."""
     check(kind, server, tmp_path, kills=2)
 
 
-@pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("kind", ["queue", "sink", "pipeline"])
+@pytest.mark.timeout(7_200)
+@pytest.mark.parametrize("kind", ["journal", "queue", "sink", "relay", "pipeline"])
 def test_twenty_killed_drivers_lose_and_double_nothing(kind: str, server: ServerProcess, tmp_path: Path) -> None:
     """Twenty drivers are killed while they run; the next one finishes, and every row is there once."""
     check(kind, server, tmp_path, kills=20)

@@ -14,7 +14,6 @@ from fairlane.lakehouse import open_tables
 from fairlane.spark.pipeline import JournalFolder, read_table, run_pipeline
 from fairlane.spark.tables import TABLES
 from tests.kit.lakehouse import PLACES, STORES, address_at
-from tests.kit.servers.stores import S3Server
 from tests.spark.table_rows import DAY, Event, enqueued, event, of, told
 from tests.spark.test_pipeline import Tables, contents, write_segment
 
@@ -24,12 +23,7 @@ MESSAGES = 20
 @pytest.fixture(params=[*PLACES, *STORES])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place for tables, of every kind."""
-
-    def s3() -> S3Server:
-        server: S3Server = request.getfixturevalue("s3")
-        return server
-
-    return address_at(request.param, tmp_path, s3)
+    return address_at(request.param, tmp_path, request)
 
 
 def many_events() -> list[Event]:
@@ -54,9 +48,11 @@ def at_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ta
 
 
 @pytest.mark.long
-def test_two_runs_fill_a_catalog_in_an_object_store(spark: SparkSession, s3: S3Server, tmp_path: Path) -> None:
+def test_two_runs_fill_a_catalog_in_an_object_store(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     """What the first run wrote to Iceberg in S3 is read by the second, and every event is there once."""
-    address = address_at("iceberg in S3", tmp_path, lambda: s3)
+    address = address_at("iceberg in S3", tmp_path, request)
     events, journal = many_events(), JournalFolder(tmp_path / "journal")
     for part in (events[:30], events[30:]):
         write_segment(journal.path, part)

@@ -203,7 +203,7 @@ def test_222_a_large_payload_needs_no_settings() -> None:
 
 
 def test_223_a_payload_of_a_gigabyte_needs_no_settings() -> None:
-    """A payload of 1 GB is accepted in pieces, without any settings; above `upload_bytes_max`, 16 GiB, one is refused
+    """An upload that announces 1 GB begins without any settings; a body above `upload_bytes_max`, 16 GiB, is refused
     unread."""
 
     async def test(server: LocalServer) -> None:

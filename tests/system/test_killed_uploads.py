@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,19 @@ with Client(sys.argv[1]) as client:
 """
 
 
+_ENDLESS = "cat /dev/zero | "
+_RAW = "-s -T - -X POST -H 'content-type: application/octet-stream'"
+INTERFACES = {
+    "stream": [sys.executable, "-c", UPLOADER, "ws://ADDRESS"],
+    "http": ["sh", "-c", f"{_ENDLESS}curl {_RAW} 'http://ADDRESS/v1/queue/enqueue?queue=films'"],
+    "cli": ["sh", "-c", f"{_ENDLESS}{sys.executable} -m fairlane --server http://ADDRESS enqueue films"],
+}
+"""Commands that upload without end."""
+LEFT_OF_LONG_MAX = 97 * MIB
+"""After a long upload the empty files of the log have 32 MiB each: the one it writes to, the next, and the last."""
+STORES = ("log", "rocksdb", "postgres", "s3", "azure")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """Where a server keeps its store.
@@ -55,7 +69,7 @@ class Place:
     left_max: int = MIB
 
 
-@pytest.fixture(params=["log", "rocksdb", "postgres", "s3", "azure"])
+@pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     name = tmp_path.name
     if request.param in ("log", "rocksdb"):
@@ -82,42 +96,63 @@ def opened_uploads(server: ServerProcess) -> list[dict[str, int]]:
         return found
 
 
-def uploading(server: ServerProcess, *, size: int = 4 * MIB) -> subprocess.Popen[bytes]:
+def uploading(server: ServerProcess, interface: str, *, size: int = 4 * MIB) -> subprocess.Popen[bytes]:
     """Start a client that uploads without end, and return once more than a size is stored."""
     with server.http() as http:
         http.post("/queues/ensure", json={"queue": "films"})
-    command = [sys.executable, "-c", UPLOADER, f"ws://{server.address}"]
-    client = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_until(lambda: any(upload["size"] > size for upload in opened_uploads(server)), what="pieces arrive")
+    command = [part.replace("ADDRESS", server.address) for part in INTERFACES[interface]]
+    quiet = subprocess.DEVNULL
+    client = subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True)
+    try:
+        wait_until(lambda: any(upload["size"] > size for upload in opened_uploads(server)), what="pieces arrive")
+    except BaseException:
+        kill(client)
+        raise
     return client
 
 
-def test_a_killed_client_leaves_nothing(tmp_path: Path) -> None:
-    """The broker drops the upload after a silence, and the queue has no message."""
+def kill(client: subprocess.Popen[bytes]) -> None:
+    """Kill a client and what it has started."""
+    os.killpg(client.pid, signal.SIGKILL)
+    client.wait()
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_a_killed_client_leaves_nothing(tmp_path: Path, interface: str) -> None:
+    """The broker drops the upload, at the latest after a silence, and the queue has no message."""
     with serving(tmp_path / "data", *SILENCE) as server:
-        client = uploading(server)
-        client.send_signal(signal.SIGKILL)
-        client.wait()
+        kill(uploading(server, interface))
         wait_until(lambda: opened_uploads(server) == [], what="the upload is swept")
         with server.http() as http:
             stats = http.post("/queue/stats", json={"queue": "films"}).json()
         assert (stats["waiting"], stats["size"]) == (0, 0)
 
 
-def test_a_server_killed_midway_leaves_nothing(place: Place, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "interface", "mebibytes"),
+    [
+        *((store, "stream", None) for store in STORES),
+        *(("log", interface, None) for interface in ("http", "cli")),
+        *(pytest.param(*case, 480, marks=pytest.mark.long) for case in product(STORES, INTERFACES)),
+    ],
+    indirect=["place"],
+)
+def test_a_server_killed_midway_leaves_nothing(
+    place: Place, interface: str, mebibytes: int | None, tmp_path: Path
+) -> None:
     """On every store the next server finds the upload in its journal, drops it after a silence, and frees its space."""
     with serving(tmp_path / "data", "--store", place.url, *SILENCE) as server:
         with server.http() as http:
             http.post("/queues/ensure", json={"queue": "films"})
-        empty = place.size()
-        client = uploading(server, size=place.before_kill)
+        empty, stored = place.size(), place.before_kill if mebibytes is None else mebibytes * MIB
+        client = uploading(server, interface, size=stored)
         server.kill()
-        client.kill()
-        client.wait()
-        assert place.size() > empty + place.before_kill
+        kill(client)
+        assert place.size() > empty + stored
         server.start()
         wait_until(lambda: opened_uploads(server) == [], what="the upload is swept")
-        wait_until(lambda: place.size() < empty + place.left_max, what="the store's size goes back")
+        left_max = place.left_max if mebibytes is None else max(place.left_max, LEFT_OF_LONG_MAX)
+        wait_until(lambda: place.size() < empty + left_max, what="the store's size goes back")
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
         server.start()

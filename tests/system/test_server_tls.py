@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import signal
@@ -28,6 +29,7 @@ from fairlane.client.transport.http import HttpTransport
 from fairlane.client.transport.websocket import WebSocketTransport
 from fairlane.errors import Disconnected
 from fairlane.wire.grpc import admin_pb2
+from tests.kit.certificates import make_ca, make_certificate, openssl
 from tests.kit.waiting import PATIENCE_S, wait_until
 
 from .grpc_process import GrpcServer, serving
@@ -35,29 +37,6 @@ from .server_process import ROOT, HttpClient, ServerProcess, running
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
 Door: TypeAlias = Callable[[GrpcServer, Path, str | None, str], int]
-CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-
-
-def openssl(folder: Path, *arguments: str) -> None:
-    """Run openssl in a folder."""
-    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-
-def make_ca(folder: Path, name: str) -> None:
-    """Create a certificate authority."""
-    files = ("-keyout", f"{name}.key", "-out", f"{name}.pem")
-    usage = ("-addext", "keyUsage=critical,keyCertSign")
-    openssl(folder, "req", "-x509", *CURVE, *files, "-subj", f"/CN={name}", "-days", "2", *usage)
-
-
-def make_certificate(folder: Path, name: str, *, ca: str, days: int = 2, address: str = "127.0.0.1") -> None:
-    """Create a certificate for this machine or another host."""
-    openssl(folder, "req", *CURVE, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-    extensions = folder / "extensions"
-    extensions.write_text(f"subjectAltName=IP:{address}\nauthorityKeyIdentifier=keyid\n")
-    signing = ("-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-CAcreateserial", "-extfile", str(extensions))
-    files = ("-in", f"{name}.csr", "-out", f"{name}.pem")
-    openssl(folder, "x509", "-req", *files, *signing, "-days", str(days))
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +210,27 @@ def test_the_doctor_tells_how_long_a_certificate_is_valid(server: GrpcServer, fo
     refused = told(server, folder, "doctor")
     assert refused.returncode == 3
     assert "--tls-cert and --tls-key" in refused.stderr
+
+
+def probed(server: GrpcServer, path: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Return what the health check of a container finds out about a server with these flags."""
+    host, _, port = server.address.rpartition(":")
+    pairs = zip(flags[::2], flags[1::2], strict=True)
+    settings = {f"FAIRLANE_{flag[2:].replace('-', '_').upper()}": value for flag, value in pairs}
+    environ = os.environ | {"FAIRLANE_HOST": host, "FAIRLANE_PORT": port, **settings}
+    command = [sys.executable, "-m", "fairlane.probe", path]
+    return subprocess.run(
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+
+
+def test_the_health_check_of_a_container_works_with_client_certificates(server: GrpcServer, folder: Path) -> None:
+    """The check presents the certificate of the server; it fails where that isn't trusted, or the path is unknown."""
+    own = tls_flags(folder, "server")
+    assert [probed(server, path, *own).returncode for path in ("/healthz", "/readyz")] == [0, 0]
+    for faulty in (probed(server, "/nothing", *own), probed(server, "/healthz", *tls_flags(folder, "wrong"))):
+        assert faulty.returncode == 1
+        assert len(faulty.stderr.splitlines()) == 1
 
 
 def test_without_a_client_ca_no_client_certificate_is_required(folder: Path, tmp_path: Path) -> None:

@@ -8,17 +8,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from fairlane.client import Client
+from fairlane.client import Client, NewMessage
 from tests.kit.waiting import PATIENCE_S
 from tests.unit.client.serving import ServerProcess
 
 FAIRLANE = [sys.executable, "-W", "error", "-m", "fairlane"]
 APP = """
-import asyncio, os, threading
+import asyncio, os, threading, time
 from fairlane.worker import Worker
 
 app = Worker()
@@ -53,8 +54,15 @@ async def deadly(message):
     say("deadly", str(message.attempt))
     if message.attempt == 1:
         os.kill(os.getpid(), 9)
+
+
+@app.handler("paced", concurrency=8, credit=int(os.environ.get("CREDIT", "8")))
+async def paced(message):
+    now_ms = time.time() * 1000
+    leased_ms = message.delivery.expires_ms - 60_000
+    say(f"paced {now_ms:.0f} {leased_ms}")
 """
-QUEUES = ("quick", "slow", "stubborn", "deadly")
+QUEUES = ("quick", "slow", "stubborn", "deadly", "paced")
 
 
 class Shift:
@@ -218,3 +226,20 @@ def test_a_program_that_fails_shows_its_own_traceback(tmp_path: Path) -> None:
         "    import nosuchpackage",
         "ModuleNotFoundError: No module named 'nosuchpackage'",
     ]
+
+
+@pytest.mark.parametrize("credit", [8, 100])
+def test_handlers_start_no_faster_than_a_throttle_allows(
+    server: ServerProcess, start: Callable[..., Shift], credit: int
+) -> None:
+    """At five a second and a burst of one, no handler starts within 190 ms of the hand-out before it, whatever credit.
+
+    That is the time between two starts, unless the machine was late to start the first.
+    """
+    with Client(server.url) as client:
+        client.set_throttle("slow-api", rate=5, burst=1)
+        client.update_queue("paced", {"visibility_timeout_ms": 60_000})
+        client.enqueue_many("paced", [NewMessage(payload=b"", throttles=("slow-api",)) for _ in range(8)])
+        found = start(CREDIT=str(credit)).until(r"paced (\d+) (\d+)", count=8)
+    starts = sorted((int(each[2]), int(each[1])) for each in found)
+    assert all(later[1] - earlier[0] >= 190 for earlier, later in pairwise(starts)), starts

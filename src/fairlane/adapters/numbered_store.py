@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from fairlane.ports.store import Commit, Extent, Store, StoredPage
+from fairlane.ports.store import Commit, Extent, RemoteStore, Store, StoredPage
 
 
 class NumberedStore:
@@ -32,6 +32,8 @@ class NumberedStore:
         self.sync = store.sync
         self.size = store.size
         self.close = store.close
+        if isinstance(store, RemoteStore):
+            self.fetch = store.fetch
 
     def recover(self) -> Extent:
         """Open or reopen, and return the extent of the store."""

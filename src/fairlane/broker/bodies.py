@@ -91,17 +91,17 @@ class Bodies:
             raise StoreCorrupt(f"A piece of the payload of message {message.id} is missing from the store.")
         return pieces
 
-    def part(self, message: Message, offset: int, count: int | None) -> bytes:
+    def part(self, message: Message, offset: int, count: int | None, *, piece: bytes | None = None) -> bytes:
         """Return bytes of a payload from an offset on, of an uploaded one up to the end of a piece at most.
 
-        Raises StoreCorrupt if a body is missing.
+        The piece is read from the store unless it is given. Raises StoreCorrupt if a body is missing.
         """
         pieces = message.pieces
         if pieces is None:
             ((_, _, payload),) = self.read([message])
             return payload[offset:] if count is None else payload[offset : offset + count]
         begin = offset % pieces.piece_bytes
-        data = b"".join(self._pieces(message, pieces.at(offset)))
+        data = b"".join(self._pieces(message, pieces.at(offset))) if piece is None else piece
         return data if not begin and count is None else data[begin : None if count is None else begin + count]
 
     def states(self, messages: Sequence[Message]) -> list[bytes | None]:

@@ -6,8 +6,9 @@ costs a commit well under a microsecond.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, NamedTuple, Self
 
 from fairlane.broker.disk_reserve import DiskSpace
@@ -150,6 +151,8 @@ class BrokerMetrics:
     """Payloads and workflow states that are alive."""
     disk: DiskSpace | None = None
     """The disk of the store, if it is in a folder."""
+    used: Mapping[str, float] = field(default_factory=dict)
+    """Which part of each limit on all queues together is used, by its name; of several brokers the largest."""
 
 
 def together(parts: Sequence[BrokerMetrics], *, before: EngineMetrics) -> BrokerMetrics:
@@ -177,4 +180,9 @@ def together(parts: Sequence[BrokerMetrics], *, before: EngineMetrics) -> Broker
         hooks={queue: found for part in parts for queue, found in part.hooks.items()},
         schedules={queue: found for part in parts for queue, found in part.schedules.items()},
         held_bytes=sum(part.held_bytes for part in parts),
+        used=_largest([part.used for part in parts]),
     )
+
+
+def _largest(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: max(part.get(name, 0) for part in parts) for name in dict.fromkeys(chain(*parts))}

@@ -23,18 +23,22 @@ Answer = TypeVar("Answer")
 
 
 class GrantType(click.ParamType):  # type: ignore[type-arg] # older versions of click are not generic
-    """A right and where it applies: ``RIGHT[:QUEUES[:KEYS[:THROTTLES]]]``, keys and throttles separated by commas."""
+    """A right and where it applies: ``RIGHT[:QUEUES[:KEYS[:THROTTLES[:SINKS]]]]``, lists separated by commas."""
 
-    name = "right[:queues[:keys[:throttles]]]"
+    name = "right[:queues[:keys[:throttles[:sinks]]]]"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Grant:
         """Return the grant."""
-        right, _, rest = str(value).partition(":")
-        queues, _, rest = rest.partition(":")
-        keys, _, throttles = rest.partition(":")
+        right, queues, keys, throttles, sinks = [*str(value).split(":", 4), "", "", "", ""][:5]
         if right not in _RIGHTS:
             self.fail(f"Unknown right {right!r}; use one of {', '.join(_RIGHTS)}.", param, ctx)
-        return Grant(right=cast("Right", right), queues=queues or "*", keys=_names(keys), throttles=_names(throttles))
+        return Grant(
+            right=cast("Right", right),
+            queues=queues or "*",
+            keys=_names(keys),
+            throttles=_names(throttles),
+            sinks=_names(sinks),
+        )
 
 
 def _names(text: str) -> tuple[str, ...] | None:
@@ -56,8 +60,9 @@ def key_command() -> None:
     type=GrantType(),
     help="Right to grant: produce, consume, observe or admin; "
     "optionally on which queues (produce:orders, consume:mail.*), "
-    "for producers with which fairness keys (produce:orders:acme,bakery), and which throttles their messages may name "
-    "(produce:orders:acme:stripe; with fairness keys none by default, otherwise any). Repeatable.",
+    "for producers with which fairness keys (produce:orders:acme,bakery), which throttles their messages may name "
+    "(produce:orders:acme:stripe) and which sinks they may use (produce:orders:acme::acme-*); both are by default none "
+    "with fairness keys, otherwise any. Repeatable.",
 )
 @click.option("--expires-in", type=DURATION, help="How long the API key is valid. Default: until it is revoked.")
 @pass_session
@@ -103,8 +108,8 @@ def revoke(session: Session, key_id: str) -> None:
 
 
 def _grant_text(grant: Grant) -> str:
-    parts = [grant.right, grant.queues, ",".join(grant.keys or ()), ",".join(grant.throttles or ())]
-    return ":".join(parts).rstrip(":")
+    limits = (grant.keys, grant.throttles, grant.sinks)
+    return ":".join([grant.right, grant.queues, *(",".join(names or ()) for names in limits)]).rstrip(":")
 
 
 def _call(session: Session, request: Request[Answer], in_folder: Callable[[ApiKeys], Awaitable[Answer]]) -> Answer:

@@ -66,9 +66,7 @@ def consume_command(
         count = _SHOWN
     wait_ms = WaitTime.forever_ms if follow else wait
     with stoppable(), session.broker() as broker:
-        printer = MessagePrinter(
-            broker, queue, raw_output(), is_json=session.is_json, is_acking=is_acking, visibility_ms=visibility
-        )
+        printer = MessagePrinter(broker, queue, raw_output(), is_json=session.is_json, is_acking=is_acking)
         try:
             while batch := _BATCH if count is None else min(_BATCH, count - printer.printed):
                 deliveries = lease(broker, queue, batch, wait_ms=wait_ms, visibility_ms=visibility, owner=owner)
@@ -94,7 +92,6 @@ class MessagePrinter:
     output: BinaryIO
     is_json: bool
     is_acking: bool | None
-    visibility_ms: int | None = None
     printed: int = 0
     lost: int = 0
     """How many messages were printed but could not be acknowledged."""
@@ -124,7 +121,7 @@ class MessagePrinter:
         if self.is_json:
             self.output.write(as_json(delivery).encode(errors="replace"))
         else:
-            copy_payload(self.broker, delivery, self.output, visibility_ms=self.visibility_ms)
+            copy_payload(self.broker, delivery, self.output)
         self.output.write(b"\n")
         self.output.flush()
 

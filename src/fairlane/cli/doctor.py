@@ -29,6 +29,7 @@ _DAYS_LEFT_MIN: Final = 14
 _CLOCK_S_MAX: Final = 5
 _NEARLY_FULL: Final = 0.8
 _DISK_RESERVES: Final = 4
+_FILES_MIN: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,10 @@ class Finding:
 def doctor_command(session: Session) -> None:
     """Check a server or a data folder, and say what is wrong.
 
-    Of a server: whether it answers, its certificate, clock, disk, file descriptors, failed commits, and queues that are
-    nearly full. With --data: the store, which is read completely, its disk, and whether the scheduler is compiled. Exit
-    code 1 if something is wrong. The API key needs the right observe on all queues.
+    Of a server: whether it answers, its certificate, clock, disk, file descriptors, failed commits, the limits on all
+    queues together, and queues that are paused or near a limit. With --data: the store, which is read completely, its
+    disk, the limit of open files, and whether the scheduler is compiled. Exit code 1 if something is wrong. The API key
+    needs the right observe on all queues.
     """
     with stoppable():
         endpoint = session.endpoint
@@ -60,6 +62,7 @@ def doctor_command(session: Session) -> None:
 
 def _of_folder(endpoint: Endpoint) -> Iterator[Finding]:
     from fairlane.maintenance import check_store
+    from fairlane.server.descriptors import raise_limit
 
     report = check_store(str(endpoint.store))
     found = " ".join(report.faults) or f"whole, {message_count(report.messages)}"
@@ -67,6 +70,8 @@ def _of_folder(endpoint: Endpoint) -> Iterator[Finding]:
     disk = shutil.disk_usage(str(endpoint.store))
     is_short = disk.free < disk.total / 20
     yield Finding("disk", "warning" if is_short else "ok", f"{size(disk.free)} of {size(disk.total)} free")
+    if (files := raise_limit(0)) is not None:
+        yield Finding("descriptors", "warning" if files < _FILES_MIN else "ok", f"up to {files} files may be open")
     yield Finding("scheduler", "ok", "compiled" if is_compiled() else "plain Python")
 
 
@@ -151,17 +156,28 @@ def metric_findings(values: Mapping[str, float]) -> Iterator[Finding]:
         used, most = values["process_open_fds"], values["process_max_fds"]
         is_near = used > _NEARLY_FULL * most
         yield Finding("descriptors", "warning" if is_near else "ok", f"{used:.0f} of {most:.0f} file descriptors open")
+    yield from _limit_findings(values)
     failed = values.get("fairlane_commit_failures_total", 0)
     yield Finding("commits", "warning" if failed else "ok", f"{failed:.0f} failed since the server started")
     bugs = values.get("fairlane_internal_errors_total", 0)
     yield Finding("internal errors", "warning" if bugs else "ok", f"{bugs:.0f} since the server started; see its log")
 
 
+def _limit_findings(values: Mapping[str, float]) -> Iterator[Finding]:
+    for limit in ("waiting_max", "waiting_bytes_max"):
+        if (used := values.get(f"fairlane_{limit.removesuffix('_max')}_used_ratio")) is not None:
+            state: State = "warning" if used >= _NEARLY_FULL else "ok"
+            yield Finding(limit, state, f"{used:.0%} used by all queues together")
+
+
 def queue_findings(queues: list[QueueView]) -> Iterator[Finding]:
-    """Yield the queues that are nearly full, or have messages and are paused."""
+    """Yield the queues that have nearly as many messages or bytes as they may, or have messages and are paused."""
     for view in queues:
-        most = view.policy.waiting_max
-        if most is not None and view.waiting >= _NEARLY_FULL * most:
-            yield Finding(f"queue {view.name}", "warning", f"{view.waiting} of waiting_max {most} messages wait")
+        count, policy = view.waiting + view.leased + view.staged, view.policy
+        if policy.waiting_max is not None and count >= _NEARLY_FULL * policy.waiting_max:
+            yield Finding(f"queue {view.name}", "warning", f"has {count} messages of waiting_max {policy.waiting_max}")
+        if policy.waiting_bytes_max is not None and view.size >= _NEARLY_FULL * policy.waiting_bytes_max:
+            found = f"has {size(view.size)} of waiting_bytes_max {size(policy.waiting_bytes_max)}"
+            yield Finding(f"queue {view.name}", "warning", found)
         if view.is_paused and view.waiting:
             yield Finding(f"queue {view.name}", "warning", f"paused, with {message_count(view.waiting)} waiting")

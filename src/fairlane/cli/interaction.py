@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fairlane.cli.errors import REFUSED, Quit
+from fairlane.platforms import posix_fault
 
 if TYPE_CHECKING:  # rich is imported only for terminals
     from fairlane.cli.terminal import Bar
@@ -36,11 +37,9 @@ def confirm(question: str, *, is_sure: bool) -> None:
 
 
 def check_platform(command: str, platform: str = sys.platform) -> None:
-    """Raise click.UsageError where a command can't run: it needs POSIX signals and file locks."""
-    if platform == "win32":
-        raise click.UsageError(
-            f"fairlane {command} needs POSIX signals and file locks, which Windows lacks. Run it in WSL or a container."
-        )
+    """Raise click.UsageError where a command can't run."""
+    if (fault := posix_fault(f"fairlane {command}", platform)) is not None:
+        raise click.UsageError(fault)
 
 
 class _NoBar:

@@ -130,7 +130,6 @@ def _lease_and_print(session: Session, broker: Broker, queue: str, options: dict
                 deliveries[0],
                 options["payload_out"],
                 is_json=session.is_json,
-                visibility_ms=options["visibility"],
             )
     return True
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import click
 
 from fairlane.cli import tables
@@ -10,6 +12,7 @@ from fairlane.cli.formatting import printable
 from fairlane.cli.parameters import KEY, QUEUE
 from fairlane.cli.session import Broker
 from fairlane.model.limits import BATCH_MAX
+from fairlane.model.message import MessageStatus
 from fairlane.model.views import DeadLetterFilter
 
 COUNT = click.option(
@@ -20,13 +23,25 @@ MESSAGE = click.argument("message_id", metavar="ID")
 
 
 @broker_command(
-    QUEUE, COUNT, AFTER, click.option("--key", type=KEY, help="Only messages of this fairness key."), name="peek"
+    QUEUE,
+    COUNT,
+    AFTER,
+    click.option("--key", type=KEY, help="Only messages of this fairness key."),
+    click.option("--status", type=click.Choice(get_args(MessageStatus)), help="Only messages with this status."),
+    name="peek",
 )
 def peek_command(
-    broker: Broker, queue: str, *, count: int, after: str | None, key: str | tuple[str, ...] | None
+    broker: Broker,
+    queue: str,
+    *,
+    count: int,
+    after: str | None,
+    key: str | tuple[str, ...] | None,
+    status: MessageStatus | None,
 ) -> Printed:
     """Show messages without leasing them, oldest first."""
-    views = broker.peek(queue, count, after=after, wanted=DeadLetterFilter(fairness_key=key), with_body=True)
+    wanted = DeadLetterFilter(fairness_key=key)
+    views = broker.peek(queue, count, after=after, wanted=wanted, status=status, with_body=True)
     return views, [tables.of_messages(views)]
 
 

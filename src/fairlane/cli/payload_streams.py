@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import suppress
-from time import monotonic
-from typing import BinaryIO, Final, Protocol, cast
+from typing import BinaryIO, Protocol, cast
 
 import msgspec
 
@@ -14,9 +13,6 @@ from fairlane.cli.session import Broker
 from fairlane.errors import FairlaneError
 from fairlane.model.limits import PIECE_BYTES
 from fairlane.model.message import Delivery, NewMessage
-
-_EXTEND_S: Final = 5.0
-"""How often the lease is extended while a payload is copied."""
 
 
 class _Streaming(Protocol):
@@ -61,16 +57,13 @@ def _pieces(first: bytes, source: io.BufferedIOBase, piece_bytes: int) -> Iterat
         rest = rest[piece_bytes:] or source.read(piece_bytes)
 
 
-def copy_payload(broker: Broker, delivery: Delivery, target: BinaryIO, *, visibility_ms: int | None = None) -> None:
-    """Write the payload of a leased message, and keep the lease while that takes."""
+def copy_payload(broker: Broker, delivery: Delivery, target: BinaryIO) -> None:
+    """Write the payload of a leased message, piece by piece."""
     if delivery.payload_size is None:
         target.write(delivery.payload)
         return
-    offset, extended_s = 0, monotonic()
+    offset = 0
     while offset < delivery.payload_size:
         found = broker.read_payload(delivery.queue, delivery.id, token=delivery.token, offset=offset)
         target.write(found.data)
         offset += len(found.data)
-        if monotonic() - extended_s > _EXTEND_S:
-            broker.extend(delivery, visibility_ms=visibility_ms)
-            extended_s = monotonic()

@@ -198,7 +198,7 @@ def of_schedule(view: ScheduleView) -> list[Table]:
         ["fired", str(view.fired)],
         ["missed", _missed(view, at)],
         *([["error", view.error]] if view.error is not None else []),
-        ["set by", view.by or "-"],
+        ["declared by" if view.is_declared else "set by", view.by or ("a program" if view.is_declared else "-")],
     ]
     ticks = [["", moment(tick_ms, spec, at)] for tick_ms in view.upcoming_ms]
     return [Table([], facts), Table([], ticks or [["", _next(view, at)]], title=_next_title(view))]

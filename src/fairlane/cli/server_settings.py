@@ -46,6 +46,7 @@ _OPTIONS = (
     click.option("--insecure", is_flag=True, default=None, help="Allow other machines without API keys and TLS."),
     click.option("--tls-certificate", type=FILE, help="Certificate of the server."),
     click.option("--tls-key", type=FILE, help="Private key of the certificate."),
+    click.option("--tls-ca", type=FILE, help="CA of other nodes' certificates. Default: --tls-client-ca."),
     click.option("--tls-client-ca", type=FILE, help="CA that signs client certificates, which are then required."),
     click.option("--log-format", type=click.Choice(["text", "json"]), help="Format of log lines."),
     click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Lowest level to log."),

@@ -56,11 +56,9 @@ def returned_on_error(broker: Broker, deliveries: list[Delivery]) -> Iterator[No
         raise
 
 
-def export_message(
-    broker: Broker, delivery: Delivery, path: Path | None, *, is_json: bool, visibility_ms: int | None
-) -> None:
+def export_message(broker: Broker, delivery: Delivery, path: Path | None, *, is_json: bool) -> None:
     """Write payload and state to files, and print the variables of the message, or the same facts as JSON."""
-    payload_path = _write(partial(copy_payload, broker, delivery, visibility_ms=visibility_ms), path)
+    payload_path = _write(partial(copy_payload, broker, delivery), path)
     state = delivery.state
     state_path = None if state is None else _write(lambda file: file.write(state), None)
     if is_json:

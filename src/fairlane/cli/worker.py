@@ -6,11 +6,10 @@ import asyncio
 import os
 import sys
 import traceback
-from collections.abc import Coroutine
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,12 +18,12 @@ from fairlane.cli.interaction import check_platform
 from fairlane.cli.parameters import DURATION
 from fairlane.cli.session import Endpoint, Session, pass_session
 from fairlane.errors import Forbidden, Unauthenticated
+from fairlane.runtime import collect_rarely, run
 
 if TYPE_CHECKING:  # the help imports none of these
     from fairlane.client import AsyncClient
     from fairlane.worker import Worker
 
-T = TypeVar("T")
 _CHILD = "FAIRLANE_WORKER_CHILD"
 _THREAD_S = 1.0
 _PROGRAM_FAILED = 2
@@ -119,7 +118,8 @@ def _work(session: Session, worker: Worker) -> None:
     """Run the worker in this process."""
     is_child = os.environ.get(_CHILD) is not None
     try:
-        _run(_until_signalled(session.endpoint, worker))
+        collect_rarely()
+        run(_until_signalled(session.endpoint, worker))
     except (Unauthenticated, Forbidden) as error:
         from fairlane.worker.processes import FATAL_CODE
 
@@ -173,14 +173,6 @@ def _client(endpoint: Endpoint, worker: Worker) -> AsyncClient | None:
         return AsyncClient.embedded(endpoint.store)
     worker.use_server(endpoint.server, api_key=endpoint.api_key, tls=endpoint.tls())
     return None
-
-
-def _run(main: Coroutine[Any, Any, T]) -> T:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(main)
-    return uvloop.run(main)
 
 
 def _supervise(endpoint: Endpoint, count: int, *, is_reloading: bool = False) -> int:

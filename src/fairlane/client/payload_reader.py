@@ -55,7 +55,7 @@ class _RawPayload(io.RawIOBase):
 class PayloadReader(io.BufferedReader):
     """The payload of a leased message as a binary file to read from. It keeps one or two pieces in memory.
 
-    It ends early with ``LeaseMismatch`` if the lease does: extend the lease of a payload that takes long to read.
+    Reading extends the lease. One that pauses for as long as the lease lasts ends early with ``LeaseMismatch``.
 
     Attributes:
         size: the size of the whole payload.

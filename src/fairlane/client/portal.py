@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 from fairlane.errors import Closed, WrongEventLoop
+from fairlane.runtime import new_event_loop
 
 T = TypeVar("T")
 
@@ -17,7 +18,7 @@ class Portal:
     """Runs coroutines on a background event loop for any number of threads."""
 
     def __init__(self) -> None:
-        self.loop = _new_loop()
+        self.loop = new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="fairlane-client", daemon=True)
         self._thread.start()
 
@@ -73,12 +74,3 @@ class Portal:
             self.loop.run_until_complete(self.loop.shutdown_default_executor())
         finally:
             self.loop.close()
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop  # noqa: PLC0415 - not available on every platform
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop

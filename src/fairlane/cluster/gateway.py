@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -286,6 +287,10 @@ class ClusterGateway:
     ) -> AbstractAsyncContextManager[RemoteAnswer]:
         """Return the answer of another node to a GET, in pieces."""
         return self._peers.listen(address, target, headers)
+
+    def renew_tls(self, tls: ssl.SSLContext | None) -> None:
+        """Use another TLS context for new connections to other nodes."""
+        self._peers.renew_tls(tls)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -79,6 +79,17 @@ class Peers:
         self.on_late: Callable[[str, list[Delivery], Caller], None] = lambda _queue, _deliveries, _caller: None
         """Called with messages that another node leased for a caller who is gone."""
 
+    def renew_tls(self, tls: ssl.SSLContext | None) -> None:
+        """Use another TLS context for new connections; those that are open stay."""
+        self._tls = tls
+        self._http = None  # it keeps no idle connections, and what is under way ends by itself
+        for (address, _), lines in self._lines.items():
+            for line in lines:
+                line.transport.renew_tls(self._tls_for(address))
+
+    def _tls_for(self, address: str) -> ssl.SSLContext | None:
+        return self._tls if address.startswith("https") else None
+
     async def ask(self, address: str, request: Request[Any], caller: Caller, context: CallContext) -> Answer:
         """Return the answer of the node at an address.
 
@@ -122,7 +133,7 @@ class Peers:
             address,
             timeout=_ANSWER_S,
             retries=Retries(patience_s=0.0),
-            tls=self._tls if address.startswith("https") else None,
+            tls=self._tls_for(address),
             frame_bytes_max=self._frame_bytes_max,
             headers=headers,
             on_late=on_late,
@@ -180,7 +191,8 @@ class Peers:
     def _client(self) -> httpx.AsyncClient:
         if self._http is None:
             timeout = httpx.Timeout(None, connect=_CONNECT_S)
-            self._http = httpx.AsyncClient(verify=self._tls or True, timeout=timeout, trust_env=False)
+            limits = httpx.Limits(max_keepalive_connections=0)  # answers last long; few connections would be used again
+            self._http = httpx.AsyncClient(verify=self._tls or True, timeout=timeout, limits=limits, trust_env=False)
         return self._http
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:

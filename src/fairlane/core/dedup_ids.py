@@ -1,7 +1,7 @@
-"""Under which names a queue remembers dedup ids and unique keys: each tenant has its own, and can't use up another's.
+"""Under which names a queue remembers dedup ids, unique keys and fan-outs: each tenant has its own, for itself alone.
 
 The tenant is the first name of the fairness key that a message gets. One text holds both, because a pair for each id
-would cost more memory than the id. Both have no control characters, so no two pairs give the same text.
+would cost more memory than the id. Ids have no control characters, so no two pairs give the same text.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ def remembered(keys: Sequence[Key], dedup_ids: Sequence[str | None]) -> Sequence
     return [
         None if dedup_id is None else _prefix(key) + dedup_id for key, dedup_id in zip(keys, dedup_ids, strict=True)
     ]
+
+
+def remembered_name(key: Key, name: str) -> str:
+    """Return under which name the id of a single message is remembered."""
+    return _prefix(key) + name
 
 
 def _prefix(key: Key) -> str:

@@ -8,6 +8,9 @@ them there are the producer's own. So the check comes after terms are resolved, 
 - the weight, and under strict priority the priority: both take a share from other tenants;
 - the throttles, whose tokens others wait for.
 
+It may use only sinks that a grant names. A sink belongs to no tenant, since a part may have messages of several; who
+publishes to it decides which batches of it still count.
+
 What the operator decides alone (config, a hook, a literal in the policy) is never the producer's doing, and so is what
 follows from the very header that its fairness key comes from. A message is allowed if one grant allows all of it.
 """
@@ -44,6 +47,11 @@ class LimitedProducer:
         fitting = [each for each in self.grants if each.right in INCLUDED_IN["produce"] and fits(each.queues, queue)]
         return fitting if all(map(_limits, fitting)) else None
 
+    def may_use_sink(self, queue: str, name: str) -> bool:
+        """Return whether the caller may stage and publish in a sink."""
+        grants = self.on(queue)
+        return grants is None or any(_allows_sink(grant, name) for grant in grants)
+
     def may_read(self, queue: str, key: Key) -> bool:
         """Return whether the caller may know what becomes of messages of a fairness key in a queue.
 
@@ -51,7 +59,7 @@ class LimitedProducer:
         """
         queue = queue_of(queue)
         return any(
-            grant.right in INCLUDED_IN["consume"] or _allows_key(grant, key)
+            grant.right in INCLUDED_IN["consume"] or (grant.right in INCLUDED_IN["produce"] and _allows_key(grant, key))
             for grant in self.grants
             if fits(grant.queues, queue)
         )
@@ -66,7 +74,7 @@ def limited(name: str | None, grants: tuple[Grant, ...]) -> LimitedProducer | No
 
 
 def _limits(grant: Grant) -> bool:
-    return grant.keys is not None or grant.throttles is not None
+    return grant.keys is not None or grant.throttles is not None or grant.sinks is not None
 
 
 def may_produce_for(key: Key, grants: Sequence[Grant]) -> bool:
@@ -85,6 +93,19 @@ def _allows_throttles(grant: Grant, names: Sequence[str]) -> bool:
     if grant.throttles is None:
         return grant.keys is None or not names
     return all(any(fits(pattern, name) for pattern in grant.throttles) for name in names)
+
+
+def _allows_sink(grant: Grant, name: str) -> bool:
+    if grant.sinks is None:
+        return grant.keys is None
+    return any(fits(pattern, name) for pattern in grant.sinks)
+
+
+def forbidden_sink(queue: str, name: str, producer: LimitedProducer | None) -> Forbidden | None:
+    """Return why a producer may not use a sink, or None if it may."""
+    if producer is None or producer.may_use_sink(queue, name):
+        return None
+    return Forbidden(f"API key {producer.name!r} may not use sink {name!r:.150} of queue {queue!r:.150}.")
 
 
 def forbidden(

@@ -107,13 +107,14 @@ def check_grant(grant: Grant) -> None:
     """Refuse a malformed grant.
 
     Raises:
-        InvalidArgument: a pattern is malformed, or fairness keys or throttles are given for another right than produce.
+        InvalidArgument: a pattern is malformed, or fairness keys, throttles or sinks are given for another right.
     """
-    for pattern in (grant.queues, *(grant.keys or ()), *(grant.throttles or ())):
+    limits = (grant.keys, grant.throttles, grant.sinks)
+    for pattern in (grant.queues, *(pattern for patterns in limits for pattern in patterns or ())):
         if not pattern or EVERY in pattern[:-1]:
             raise InvalidArgument(f"A pattern is a name, a prefix followed by a star, or a star, not {pattern!r}.")
-    if grant.right != "produce" and (grant.keys is not None or grant.throttles is not None):
-        raise InvalidArgument("Only the produce right can be limited to fairness keys and throttles.")
+    if grant.right != "produce" and limits != (None, None, None):
+        raise InvalidArgument("Only the produce right can be limited to fairness keys, throttles and sinks.")
 
 
 def check_rights(verb: Verb, request: Request[Any], caller: Caller) -> None:

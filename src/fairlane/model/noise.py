@@ -10,8 +10,14 @@ costs more trust than to miss a small one, so all of this must hold over the win
 - it wanted at least ``TIMES`` what is usual among the others, by weight: the lower quartile of them. If all want too
   much, there are too few consumers, and no key is to blame.
 
-A key is a *victim* if it was served less than it was entitled to while another was served more than that. A fair
-scheduler makes victims only within its bound, which is what ``BOUND`` leaves out.
+All of this must also last. The live view names nobody before ``OBSERVED_MS_MIN`` of a window were observed. The report
+judges each hour of its tables, so that a flood of some minutes is not lost in a quiet day, and leaves out a backlog
+that was served within the next hour.
+
+A key is a *victim* if it was served less than it was entitled to while another was served more than that, each by more
+than ``BOUND`` of what it was entitled to, ``OF_CAPACITY`` of all that was served, and one message: a fair scheduler is
+as unfair as that. A key that had no work for part of the window could not have been served then, so the live view names
+only keys that had work for all but ``BOUND`` of it, and none if priorities decide who is served.
 """
 
 from __future__ import annotations
@@ -24,6 +30,8 @@ K = TypeVar("K")
 
 TIMES: Final = 2.0
 OF_CAPACITY: Final = 0.1
+OBSERVED_MS_MIN: Final = 5_000
+HOUR_MS: Final = 3_600_000
 BOUND: Final = 0.1
 """The part of its entitled share by which a victim falls short at least, and by which another must exceed its own."""
 
@@ -37,17 +45,29 @@ class KeyLoad:
         served: what it was served.
         entitled: what it was entitled to, by weight among the keys that had work, and at most what it could use.
         part: its part of all that was served, by weight among all keys, whatever they wanted.
+        grain: what one of its messages costs.
     """
 
     wanted: float
     served: float
     entitled: float
     part: float
+    grain: float = 1.0
 
     @property
     def share(self) -> float:
         """The most that it may take without being noisy."""
         return max(self.entitled, self.part)
+
+    @property
+    def excess(self) -> float:
+        """What it wanted beyond its share."""
+        return self.wanted - self.share
+
+    @property
+    def lack(self) -> float:
+        """What it was served less than it was entitled to."""
+        return self.entitled - self.served
 
 
 def demand(
@@ -55,6 +75,7 @@ def demand(
     arrived: float,
     served: float,
     refused: float,
+    served_after: float = 0.0,
     waiting: float = 0.0,
     waited_ms: float | None = None,
     window_ms: float = 0,
@@ -69,12 +90,18 @@ def demand(
         arrived: what was enqueued in the window, as far as it was observed.
         served: what was served; some of it may have arrived before the window.
         refused: what limits refused.
+        served_after: where it is known, what was served in a window of the same length after this one, beyond what was
+            enqueued then. If that is all that this window left behind, the consumers had room for it: a batch that
+            comes just before the full hour is no flood.
         waiting: the backlog at the end of the window.
         waited_ms: how long the latest messages that were served had waited; None if there were none.
         window_ms: how long the window was observed.
     """
     part = min(1.0, window_ms / waited_ms) if waited_ms else 1.0
-    return refused + max(arrived, served, waiting * part)
+    if 0 < arrived - served <= served_after:
+        arrived = served
+    # What the backlog says is about the time before limits refused anything, so refusals are not added to it.
+    return max(refused + max(arrived, served), waiting * part)
 
 
 def noisy_keys(loads: Mapping[K, KeyLoad]) -> list[K]:
@@ -84,10 +111,10 @@ def noisy_keys(loads: Mapping[K, KeyLoad]) -> list[K]:
         return []
     usual = sorted((_relative(load), at) for at, load in enumerate(loads.values()))
     found = [
-        (load.wanted - load.share, key)
+        (load.excess, key)
         for at, (key, load) in enumerate(loads.items())
         if load.wanted >= TIMES * load.share
-        and load.wanted - load.share >= OF_CAPACITY * capacity
+        and load.excess >= OF_CAPACITY * capacity
         and _relative(load) >= TIMES * _lower_quartile(usual, without=at)
     ]
     return [key for _, key in sorted(found, key=lambda pair: -pair[0])]
@@ -96,10 +123,13 @@ def noisy_keys(loads: Mapping[K, KeyLoad]) -> list[K]:
 def victims(loads: Mapping[K, KeyLoad]) -> list[K]:
     """Return the keys that got less than they were entitled to while another got more, the largest lack first."""
     least = OF_CAPACITY * sum(load.served for load in loads.values())
-    if not any(load.served - load.entitled > max(BOUND * load.entitled, least) for load in loads.values()):
+
+    def matters(amount: float, load: KeyLoad) -> bool:
+        return amount > max(BOUND * load.entitled, least, load.grain)
+
+    if not any(matters(-load.lack, load) for load in loads.values()):
         return []
-    lacks = [(load.entitled - load.served, key) for key, load in loads.items()]
-    found = [(lack, key) for lack, key in lacks if lack > max(BOUND * loads[key].entitled, least)]
+    found = [(load.lack, key) for key, load in loads.items() if matters(load.lack, load)]
     return [key for _, key in sorted(found, key=lambda pair: -pair[0])]
 
 

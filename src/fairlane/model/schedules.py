@@ -67,6 +67,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         spec: what it enqueues, and when.
         by: the caller who set it, if known.
+        is_declared: whether a program declared its spec (``ensure_schedule``), rather than an operator set it.
         next_ms: the tick that fires next; null if it is paused or has ended.
         upcoming_ms: the next ticks, as many as requested, whether or not it is paused.
         last_ms: the latest tick that enqueued a message.
@@ -84,6 +85,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     is_paused: bool
     created_ms: int
     by: str | None = None
+    is_declared: bool = False
     next_ms: int | None = None
     upcoming_ms: tuple[int, ...] = ()
     last_ms: int | None = None

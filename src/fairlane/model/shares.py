@@ -1,7 +1,7 @@
 """Entitled shares: what each key should have been served, by the weights of the keys that had work at the same time.
 
 This is the one definition. The dashboard, ``/metrics`` and the command line call it; the pipeline computes the same in
-Spark (``spark/tables/fairness.py``), and a test compares the two.
+Spark (``spark/tables/fairness.py``), and tests compare entitled shares, ratios and the index on random data.
 
 What was served is divided by *filling up*: every key gets the same amount for each unit of weight, until it has as much
 as it wanted; what it leaves goes on to the others. So a quiet key is entitled to exactly what it wanted, and only a key
@@ -88,7 +88,8 @@ def fair_ratio(served: float, entitled: float, *, grain: float = 1.0) -> float:
     """Return served over entitled, for Jain's index; 1 if they differ by less than ``grain``, the cost of a message.
 
     Messages are served whole. A thousand keys that are each entitled to half a message get one or none, and that is as
-    fair as it can be.
+    fair as it can be. The tables take the mean cost of the key's messages in the window; the live view, which keeps no
+    means, takes the latest cost.
     """
     return 1.0 if abs(served - entitled) < grain else served / entitled
 

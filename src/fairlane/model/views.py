@@ -31,6 +31,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
         burst: how many of them may be leased at once after a rest.
         floor: how many of them may be leased at once even if the queue's ``in_flight_max`` is reached.
         charges_cost: whether a message counts in ``rate`` and ``burst`` as many as it costs, and not one.
+        may_go: whether one of its messages may be leased when its turn comes: it is due, and no limit holds it back.
     """
 
     key: Key
@@ -48,6 +49,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     burst: float | None = None
     floor: int = 0
     charges_cost: bool = False
+    may_go: bool = False
 
 
 class StreamView(msgspec.Struct, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ _BATCH_ROWS: Final = 1_000
 _REQUEST_BYTES: Final = 4 << 20
 _IDLE_S: Final = 5.0
 """How long the relay waits without a notification: a proxy between it and the database may swallow them."""
-_RETRY_S_MAX: Final = 15.0
+_RETRY_S_MAX: Final = 2.0
 _REFUSED: Final = (InvalidArgument, PayloadTooLarge, RequestTooLarge)
 """What the broker says of a message that it will never accept."""
 _log = logging.getLogger("fairlane.outbox")

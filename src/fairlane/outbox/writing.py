@@ -19,7 +19,8 @@ from fairlane.model.names import queue_name_fault
 from fairlane.model.payloads import NO_VALUE, NoValue
 from fairlane.verbs.methods.conversions import message_of
 
-_STATEMENT: Final = "SELECT fairlane_outbox.enqueue({}, {}, CAST({} AS JSONB))"
+_STATEMENT: Final = "SELECT fairlane_outbox.enqueue({}, {}, CAST(CAST({} AS TEXT) AS JSONB))"
+"""The terms are bound as text: an application may have told its driver to encode whatever is bound as JSON."""
 _PAYLOAD_BYTES_MAX: Final = 1 << 30
 """What fits into a value of PostgreSQL. The limit of the server is checked when the message gets there."""
 Row = tuple[str, bytes, str]
@@ -37,12 +38,13 @@ def enqueue(
     """Write a message to the outbox and return its row's number. It reaches the queue if the transaction commits.
 
     Args:
-        connection: a connection or cursor of psycopg, or a ``Connection`` or ``Session`` of SQLAlchemy.
+        connection: a connection or cursor of psycopg or psycopg2, a ``Connection`` or ``Session`` of SQLAlchemy, or
+            ``django.db.connection``.
         queue: the queue.
         message: a payload, or a complete message, such as ``charge.message(order_id=7)`` of a task.
         json: a value to send as JSON, in place of a payload.
-        **terms: the other fields of ``NewMessage``, except ``dedup_id``. Delays and deadlines count from the moment the
-            message reaches the queue.
+        **terms: the other fields of ``NewMessage``, except ``dedup_id`` and ``unique_key``. Delays and deadlines count
+            from the moment the message reaches the queue.
 
     Raises:
         InvalidArgument: the message is not valid, or the connection is of another kind. Nothing was written.
@@ -87,6 +89,11 @@ def row_of(queue: str, message: NewMessage) -> Row:
     fault = queue_name_fault(queue)
     if fault is None and message.dedup_id is not None:
         fault = "A message in an outbox has no dedup id: its row makes it the only one."
+    if fault is None and message.unique_key is not None:
+        fault = (
+            f"A message in an outbox has no unique key, here {message.unique_key!r:.100}: whether another one waits is"
+            " known only when it reaches the queue. Send it after the commit instead."
+        )
     if fault is not None:
         raise InvalidArgument(fault)
     if (error := message_fault(message, _PAYLOAD_BYTES_MAX)) is not None:
@@ -100,7 +107,8 @@ def _writer(connection: object, writers: Mapping[str, Callable[..., Any]]) -> Ca
     for kind in type(connection).__mro__:
         if (writer := writers.get(kind.__module__.partition(".")[0])) is not None:
             return writer
-    expected = " or ".join(writers)
+    *others, last = writers
+    expected = f"{', '.join(others)} or {last}"
     raise InvalidArgument(f"Expected a connection of {expected}, got {type(connection).__name__}.")
 
 
@@ -111,7 +119,22 @@ class _Any(Protocol):
 
 
 def _psycopg(connection: _Any, row: Row) -> object:
-    return connection.execute(_STATEMENT.format("%s", "%s", "%s"), row).fetchone()[0]
+    rows = import_module("psycopg.rows")  # the application's own kind of rows may have no first column
+    with getattr(connection, "connection", connection).cursor(row_factory=rows.tuple_row) as cursor:
+        return cursor.execute(_STATEMENT.format("%s", "%s", "%s"), row).fetchone()[0]
+
+
+def _psycopg2(connection: _Any, row: Row) -> object:
+    kind = import_module("psycopg2.extensions").cursor
+    with getattr(connection, "connection", connection).cursor(cursor_factory=kind) as cursor:
+        cursor.execute(_STATEMENT.format("%s", "%s", "%s"), row)
+        return cursor.fetchone()[0]
+
+
+def _django(connection: _Any, row: Row) -> object:
+    with getattr(connection, "db", connection).cursor() as cursor:
+        cursor.execute(_STATEMENT.format("%s", "%s", "%s"), row)
+        return cursor.fetchone()[0]
 
 
 def _sqlalchemy(connection: _Any, row: Row) -> object:
@@ -119,8 +142,10 @@ def _sqlalchemy(connection: _Any, row: Row) -> object:
 
 
 async def _psycopg_async(connection: _Any, row: Row) -> object:
-    cursor = await connection.execute(_STATEMENT.format("%s", "%s", "%s"), row)
-    return (await cursor.fetchone())[0]
+    rows = import_module("psycopg.rows")
+    async with getattr(connection, "connection", connection).cursor(row_factory=rows.tuple_row) as cursor:
+        await cursor.execute(_STATEMENT.format("%s", "%s", "%s"), row)
+        return (await cursor.fetchone())[0]
 
 
 async def _asyncpg(connection: _Any, row: Row) -> object:
@@ -136,5 +161,5 @@ def _named(row: Row) -> tuple[object, dict[str, object]]:
     return statement, dict(zip(("queue", "payload", "terms"), row, strict=True))
 
 
-_WRITERS: Final = {"psycopg": _psycopg, "sqlalchemy": _sqlalchemy}
+_WRITERS: Final = {"psycopg": _psycopg, "psycopg2": _psycopg2, "sqlalchemy": _sqlalchemy, "django": _django}
 _ASYNC_WRITERS: Final = {"asyncpg": _asyncpg, "psycopg": _psycopg_async, "sqlalchemy": _sqlalchemy_async}

@@ -15,7 +15,7 @@ owner of an earlier epoch is refused with ``StoreFenced``, and so is every later
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -107,3 +107,14 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Close durably. Only ``recover`` may be called afterwards."""
+
+
+@runtime_checkable
+class RemoteStore(Protocol):
+    """A store whose reads of bodies are requests that take long, so that they are made beside everything else."""
+
+    def fetch(self, numbers: Sequence[int]) -> list[bytes | None]:
+        """Return bodies as ``bodies`` does. May run in any thread and at any time; other calls do not wait for it.
+
+        A body that is dropped meanwhile is returned, or missing, or the store is reported to be corrupt.
+        """

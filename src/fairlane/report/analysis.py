@@ -142,28 +142,34 @@ def waits(tables: Tables) -> list[Cells]:
     ]
 
 
+_HOURS = (Heading("hours", "Hours"), Heading("worst_ms", "Worst hour from", "instant"))
+
 section(
     "Noisy tenants",
-    "Tenants that wanted at least twice their share, at least a tenth of the capacity beyond it, and twice what is "
-    "usual among the others. Refused messages count as wanted.",
+    "Tenants that in some hour wanted at least twice their share, at least a tenth of the capacity beyond it, and "
+    "twice what is usual among the others, with their worst hour. Refused messages count as wanted; a backlog that was "
+    "served within the next hour does not.",
     QUEUE,
     KEY,
+    *_HOURS,
     Heading("wanted_part", "Of all work", "part"),
     Heading("times", "Times its share"),
     Heading("share", "Share", "part"),
     Heading("entitled_share", "Entitled", "part"),
     Heading("refused_cost", "Refused"),
-    by=3,
+    by=5,
 )(noisy)
 
 section(
     "Victims",
-    "Tenants that were served less than their entitled share while another tenant was served more.",
+    "Tenants that in some hour were served less than their entitled share while another tenant was served more than "
+    "its own, each by more than a tenth of that share and of the service, with their worst hour.",
     QUEUE,
     KEY,
+    *_HOURS,
     Heading("share", "Share", "part"),
     Heading("entitled_share", "Entitled", "part"),
-    by=3,
+    by=5,
 )(deprived)
 
 

@@ -1,56 +1,50 @@
-"""Who was noisy in a period, and who got less than its share, by the definition of ``fairlane.model.noise``."""
+"""Who was noisy, and who got less than its share, hour by hour, by the definition of ``fairlane.model.noise``."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
+from collections.abc import Callable
 
-from fairlane.model.noise import KeyLoad, demand, noisy_keys, victims
-from fairlane.report.rollups import grouped, latest_weights
+from fairlane.model.noise import noisy_keys, victims
+from fairlane.report.hours import QueueHour, queue_hours
 from fairlane.report.sections import Cell
 from fairlane.report.tables import Tables
 
-_PLACE = ("queue", "top_key")
+_Cells = tuple[Cell, ...]
 
 
-def _loads_by_queue(tables: Tables) -> dict[str, dict[str, KeyLoad]]:
-    """Return what each tenant wanted and got over the period, by queue."""
-    served = grouped(tables, "fairness_keys", _PLACE, {"served_cost": "sum", "entitled_cost": "sum"})
-    wanted = grouped(tables, "tenant_usage", _PLACE, {"enqueued_cost": "sum", "refused_cost": "sum"})
-    weights = latest_weights(tables)
-    capacity: dict[str, float] = defaultdict(float)
-    weight: dict[str, int] = defaultdict(int)
-    for (queue, key), (cost, _) in served.items():
-        capacity[queue] += cost
-        weight[queue] += weights[queue, key]
-    found: dict[str, dict[str, KeyLoad]] = defaultdict(dict)
-    for (queue, key), (cost, entitled) in served.items():
-        arrived, refused = wanted.get((queue, key), (0, 0))
-        found[queue][key] = KeyLoad(
-            wanted=demand(arrived=arrived, served=cost, refused=refused),
-            served=cost,
-            entitled=entitled,
-            part=capacity[queue] * weights[queue, key] / (weight[queue] or 1),
-        )
-    return found
+def noisy(tables: Tables) -> list[_Cells]:
+    """Return the tenants that were noisy in some hour, with the hour in which they were most."""
+    return _worst(tables, lambda hour: {key: hour.loads[key].excess for key in noisy_keys(hour.loads)}, _demand)
 
 
-def noisy(tables: Tables) -> list[tuple[Cell, ...]]:
-    """Return the tenants that wanted far more than their share while others did not."""
-    refused = grouped(tables, "tenant_usage", _PLACE, {"refused_cost": "sum"})
-    rows: list[tuple[Cell, ...]] = []
-    for queue, loads in _loads_by_queue(tables).items():
-        served, wanted = (sum(getattr(load, name) for load in loads.values()) for name in ("served", "wanted"))
-        for key in noisy_keys(loads):
-            load = loads[key]
-            parts = (load.wanted / wanted, round(load.wanted / load.share, 1), load.served / served)
-            rows.append((queue, key, *parts, load.entitled / served, refused.get((queue, key), (0,))[0]))
-    return rows
+def deprived(tables: Tables) -> list[_Cells]:
+    """Return the tenants that got less than their share in some hour while another got more, with their worst hour."""
+    return _worst(tables, lambda hour: {key: hour.loads[key].lack for key in victims(hour.loads)}, _shares)
 
 
-def deprived(tables: Tables) -> list[tuple[Cell, ...]]:
-    """Return the tenants that got less than their share while another got more."""
-    rows: list[tuple[Cell, ...]] = []
-    for queue, loads in _loads_by_queue(tables).items():
-        served = sum(load.served for load in loads.values())
-        rows += [(queue, key, loads[key].served / served, loads[key].entitled / served) for key in victims(loads)]
-    return rows
+def _worst(
+    tables: Tables, judge: Callable[[QueueHour], dict[str, float]], cells_of: Callable[[str, QueueHour], _Cells]
+) -> list[_Cells]:
+    """Return a row for each tenant that is named in some hour: its worst hour, and the number of hours."""
+    worst: dict[tuple[str, str], tuple[float, _Cells]] = {}
+    hours: Counter[tuple[str, str]] = Counter()
+    for hour in queue_hours(tables):
+        for key, amount in judge(hour).items():
+            who = (hour.queue, key)
+            hours[who] += 1
+            if who not in worst or amount > worst[who][0]:
+                worst[who] = (amount, (hour.hour_ms, *cells_of(key, hour)))
+    return [(*who, hours[who], *cells) for who, (_, cells) in worst.items()]
+
+
+def _demand(key: str, hour: QueueHour) -> _Cells:
+    load, wanted = hour.loads[key], sum(load.wanted for load in hour.loads.values())
+    refused = hour.refused.get(key, 0)
+    return (load.wanted / wanted, round(load.wanted / load.share, 1), *_shares(key, hour), refused)
+
+
+def _shares(key: str, hour: QueueHour) -> _Cells:
+    """Return the parts of the service that a tenant received and was entitled to."""
+    served = sum(load.served for load in hour.loads.values())
+    return hour.loads[key].served / served, hour.loads[key].entitled / served

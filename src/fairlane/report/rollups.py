@@ -41,13 +41,21 @@ def latest_weights(tables: Tables) -> dict[tuple[str, ...], int]:
 
     def marked() -> Iterator[pa.RecordBatch]:
         for batch in tables.batches("fairness_keys", (*by, "from_ms", "weight")):
-            # Instant and weight as one number: the greatest one has the weight of the last run in its last digits.
-            mark = pc.add(pc.multiply(batch["from_ms"], _WEIGHTS), batch["weight"])
-            yield pa.RecordBatch.from_arrays([*[batch[name] for name in by], mark], [*by, "mark"])
+            yield pa.RecordBatch.from_arrays([*[batch[name] for name in by], weight_marks(batch)], [*by, "mark"])
 
     found = rolled_up(marked(), by, {"mark": "max"})
     columns = [found[name].to_pylist() for name in (*by, "mark")]
-    return {(queue, key): mark % _WEIGHTS for queue, key, mark in zip(*columns, strict=True)}
+    return {(queue, key): weight_of(mark) for queue, key, mark in zip(*columns, strict=True)}
+
+
+def weight_marks(batch: pa.RecordBatch) -> pa.Array:
+    """Return instant and weight of runs as one number each: the greatest one has the weight of the last run."""
+    return pc.add(pc.multiply(batch["from_ms"], _WEIGHTS), batch["weight"])
+
+
+def weight_of(mark: int) -> int:
+    """Return the weight of a mark."""
+    return mark % _WEIGHTS
 
 
 def histograms(tables: Tables, by: Sequence[str]) -> dict[tuple[str, ...], LogHistogram]:

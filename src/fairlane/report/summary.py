@@ -58,14 +58,22 @@ def _noisiest(report: Report) -> Iterator[str]:
     for row in report.section("noisy").dicts()[:_NAMED_MAX]:
         refused = f"; limits refused {row['refused_cost']:,}" if row["refused_cost"] else ""
         yield (
-            f"{row['key']} was noisy in {row['queue']}: {shown(row['wanted_part'], 'part')} of all work was its, "
-            f"{row['times']} times its share, and it received {shown(row['share'], 'part')} of the service{refused}."
+            f"{row['key']} was noisy in {row['queue']} {_in_hours(row)}: {shown(row['wanted_part'], 'part')} of all "
+            f"work was its, {row['times']} times its share, and it received {shown(row['share'], 'part')} of the "
+            f"service{refused}."
         )
     for row in report.section("deprived").dicts()[:_NAMED_MAX]:
         yield (
-            f"{row['key']} received {shown(row['share'], 'part')} of the service of {row['queue']}, less than the "
-            f"{shown(row['entitled_share'], 'part')} that it was entitled to, while another tenant received more."
+            f"{row['key']} received {shown(row['share'], 'part')} of the service of {row['queue']} {_in_hours(row)}, "
+            f"less than the {shown(row['entitled_share'], 'part')} that it was entitled to, while another tenant "
+            "received more."
         )
+
+
+def _in_hours(row: dict[str, Any]) -> str:
+    """Return which hour of a tenant its numbers are of."""
+    hour = f"in the hour from {shown(row['worst_ms'], 'instant')} UTC"
+    return hour if row["hours"] == 1 else f"{hour}, the worst of {row['hours']:,}"
 
 
 def _starved(report: Report) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fairlane.scheduler.item import Key
 from fairlane.scheduler.keys import Keys
@@ -21,11 +21,13 @@ class KeyState:
         throttle: the throttle that holds back all due items of the key; of several, the first to have a token. None if
             an item may go.
         until_ms: when that throttle has a token; None for never.
+        may_go: whether one of its items may be handed out now, if its turn comes.
     """
 
     key: Key
     waiting: int
     in_use: int
+    may_go: bool
     throttle: str | None = None
     until_ms: int | None = None
 
@@ -93,17 +95,30 @@ def _in_use(leaf: KeyNode) -> int:
 
 
 def _state(twins: tuple[KeyNode, ...], now_ms: int) -> KeyState:
-    key, waiting, in_use = twins[0].key, sum(leaf.waiting for leaf in twins), max(map(_in_use, twins))
+    state = KeyState(
+        key=twins[0].key,
+        waiting=sum(leaf.waiting for leaf in twins),
+        in_use=max(map(_in_use, twins)),
+        may_go=any(map(_may_go, twins)),
+    )
     shut: list[tuple[float, str, int | None]] = []
     for lane in (lane for leaf in twins for lane in leaf.lanes() if lane.head is not None):
         holder = _holder(lane, now_ms)
         if holder is None:
-            return KeyState(key=key, waiting=waiting, in_use=in_use)
+            return state
         shut.append(holder)
     if not shut:
-        return KeyState(key=key, waiting=waiting, in_use=in_use)
+        return state
     _, throttle, until_ms = min(shut, key=lambda each: each[0])
-    return KeyState(key=key, waiting=waiting, in_use=in_use, throttle=throttle, until_ms=until_ms)
+    return replace(state, throttle=throttle, until_ms=until_ms, may_go=False)
+
+
+def _may_go(leaf: KeyNode) -> bool:
+    """Return whether a leaf and all keys above it are ready."""
+    node = leaf
+    while node.parent is not None and node.is_ready:
+        node = node.parent
+    return node.parent is None
 
 
 def _holder(lane: Lane, now_ms: int) -> tuple[float, str, int | None] | None:

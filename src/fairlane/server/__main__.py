@@ -12,12 +12,16 @@ import sys
 from pathlib import Path
 
 from fairlane.errors import FairlaneError
+from fairlane.platforms import posix_fault
 from fairlane.server.run import serve
 from fairlane.server.settings import NAMES, load
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve until a signal arrives; return the exit code."""
+    if (fault := posix_fault("fairlane.server")) is not None:
+        sys.stderr.write(f"fairlane: {fault}\n")
+        return 1
     parser = argparse.ArgumentParser(prog="python -m fairlane.server", description="Run a Fairlane server.")
     parser.add_argument("--config", help="a TOML file with settings")
     for name in NAMES:

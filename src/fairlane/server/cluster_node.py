@@ -30,6 +30,8 @@ from fairlane.cluster.node import Node, NodeTerms
 from fairlane.cluster.partitions.keys import PartitionKeys
 from fairlane.cluster.partitions.messages import SPREAD
 from fairlane.cluster.peers import Peers
+from fairlane.errors import InvalidArgument
+from fairlane.gateway.protocol import Gateway
 from fairlane.model.partitions import first_number
 from fairlane.server.api_keys import PREFIX, ApiKeys
 from fairlane.server.context import ServerContext
@@ -114,16 +116,29 @@ def share_api_keys(node: Node, api_keys: ApiKeys) -> None:
     node.on_config = on_config
 
 
+def renew_tls(gateway: Gateway, settings: ServerSettings) -> None:
+    """Use the TLS files as they are now for new connections to other nodes.
+
+    Raises:
+        InvalidArgument: a file cannot be used.
+    """
+    if isinstance(gateway, ClusterGateway):
+        gateway.renew_tls(_tls(settings))
+
+
 def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
     """Return the TLS context for connections to other nodes; this node presents its own certificate."""
-    if not settings.has_tls:
+    if not settings.has_tls and settings.peer_ca is None:
         return None
-    return client_context(
-        ca=settings.tls_client_ca,
-        certificate=settings.tls_certificate,
-        certificate_key=settings.tls_key,
-        trusts_system=True,
-    )
+    try:
+        return client_context(
+            ca=settings.peer_ca,
+            certificate=settings.tls_certificate,
+            certificate_key=settings.tls_key,
+            trusts_system=True,
+        )
+    except OSError as error:  # such as a file that was replaced after it was checked
+        raise InvalidArgument(f"The TLS files cannot be used for connections to other nodes: {error}.") from error
 
 
 async def hand_over(node: Node, server: ServerContext, *, grace_s: float) -> float:

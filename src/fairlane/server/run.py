@@ -32,10 +32,12 @@ from fairlane.gateway.caller import Caller
 from fairlane.gateway.local import LocalGateway
 from fairlane.gateway.protocol import Gateway
 from fairlane.logs import set_up_json_log, set_up_logs
+from fairlane.platforms import posix_fault
+from fairlane.runtime import run
 from fairlane.server.access_log import LOGGER
 from fairlane.server.addresses import networks_of
 from fairlane.server.api_keys import ApiKeys
-from fairlane.server.cluster_node import hand_over, joined, opened_gateway, share_api_keys
+from fairlane.server.cluster_node import hand_over, joined, opened_gateway, renew_tls, share_api_keys
 from fairlane.server.context import ServerContext
 from fairlane.server.descriptors import fit
 from fairlane.server.http_server import HttpServer
@@ -61,7 +63,10 @@ def serve(settings: ServerSettings, *, echo: Callable[[str], None] | None = None
     Raises:
         InvalidArgument: a setting is invalid, or the server cannot listen on the address.
         StoreFailed, StoreLocked, StoreCorrupt: the store cannot be opened.
+        NotImplementedError: the platform has no POSIX signals.
     """
+    if (fault := posix_fault("A server")) is not None:
+        raise NotImplementedError(fault)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # from here to the end: a terminal that closes sends it at any time
     check(settings)
     check_tls(settings)
@@ -71,7 +76,7 @@ def serve(settings: ServerSettings, *, echo: Callable[[str], None] | None = None
     os.umask(0o077)  # for RocksDB's files, too: messages and keys are for the owner of the process alone
     _protect_secrets(settings)
     _keep_memory()
-    _run(_serve(settings, echo if echo is not None else _print))
+    run(_serve(settings, echo if echo is not None else _print))
 
 
 def _protect_secrets(settings: ServerSettings) -> None:
@@ -100,15 +105,6 @@ def _keep_memory() -> None:
 def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
-
-
-def _run(main: Coroutine[Any, Any, None]) -> None:
-    try:
-        import uvloop  # noqa: PLC0415 - not available on every platform
-    except ImportError:
-        asyncio.run(main)
-    else:
-        uvloop.run(main)
 
 
 async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
@@ -308,7 +304,7 @@ def _on_signals(
             shutdowns.add(loop.create_task(_shut_down(context, server, settings.grace_ms / 1000, node)))
 
     def on_hangup(_number: int, _frame: object) -> None:
-        loop.call_soon_threadsafe(_renew_tls, server, settings)
+        loop.call_soon_threadsafe(_renew_tls, context.gateway, server, settings)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
@@ -321,13 +317,14 @@ def _on_signals(
             loop.remove_signal_handler(number)
 
 
-def _renew_tls(server: HttpServer, settings: ServerSettings) -> None:
+def _renew_tls(gateway: Gateway, server: HttpServer, settings: ServerSettings) -> None:
     """Read the TLS files again. A terminal that closes sends SIGHUP too, so that it never ends the server."""
-    if not settings.has_tls:
+    if not settings.has_tls and settings.peer_ca is None:
         _log.info("SIGHUP: there are no TLS files to read again; the server goes on.")
         return
     try:
         server.renew_tls(settings)
+        renew_tls(gateway, settings)
     except InvalidArgument as error:
         _log.error("SIGHUP: the TLS files can't be used, so those that were read before stay in use. %s", error.cause)
     else:

@@ -60,6 +60,8 @@ class ServerSettings:
             ``X-Forwarded-Proto`` headers are believed.
         tls_certificate: a PEM file with the certificate of the server and its intermediate certificates.
         tls_key: a PEM file with the private key of the certificate.
+        tls_ca: a PEM file with certificate authorities that this node trusts, besides those of the system, when it
+            connects to other nodes; that of ``tls_client_ca`` by default.
         tls_client_ca: a PEM file with certificate authorities; if set, every client must present a certificate.
         log_format: ``text`` or ``json`` lines.
         log_level: the lowest level that is logged.
@@ -88,6 +90,7 @@ class ServerSettings:
     trusted_proxies: str | None = None
     tls_certificate: str | None = None
     tls_key: str | None = None
+    tls_ca: str | None = None
     tls_client_ca: str | None = None
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -119,6 +122,11 @@ class ServerSettings:
     def has_tls(self) -> bool:
         """Whether the server uses TLS."""
         return self.tls_certificate is not None
+
+    @property
+    def peer_ca(self) -> str | None:
+        """The file with the authorities of other nodes, besides those of the system."""
+        return self.tls_ca or self.tls_client_ca
 
 
 _SECTIONS: Final[dict[str, type[BrokerSettings] | type[CallLimits]]] = {"broker": BrokerSettings, "limits": CallLimits}
@@ -298,7 +306,7 @@ def _check_files(settings: ServerSettings) -> None:
         raise InvalidArgument("tls_certificate and tls_key must be set together.")
     if settings.tls_client_ca is not None and not settings.has_tls:
         raise InvalidArgument("tls_client_ca requires tls_certificate and tls_key.")
-    for name in ("tls_certificate", "tls_key", "tls_client_ca"):
+    for name in ("tls_certificate", "tls_key", "tls_ca", "tls_client_ca"):
         file = getattr(settings, name)
         if file is not None and not Path(file).is_file():
             raise InvalidArgument(f"{name}: file {file!r} does not exist.")
@@ -329,23 +337,25 @@ def check_tls(settings: ServerSettings) -> None:
     Raises:
         InvalidArgument: a file cannot be used; the error names it.
     """
+    for name in ("tls_ca", "tls_client_ca"):
+        _check_authorities(name, getattr(settings, name))
     if settings.tls_certificate is None:
         return
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
             settings.tls_certificate, settings.tls_key, password=""
         )  # without it, OpenSSL would ask for one on the terminal
     except (ssl.SSLError, OSError) as error:
         files = f"tls_certificate ({settings.tls_certificate}) and tls_key ({settings.tls_key})"
         raise InvalidArgument(f"{files} are not a certificate and its key: {error}.") from error
+
+
+def _check_authorities(name: str, file: str | None) -> None:
     try:
-        if settings.tls_client_ca is not None:
-            context.load_verify_locations(settings.tls_client_ca)
+        if file is not None:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
     except (ssl.SSLError, OSError) as error:
-        raise InvalidArgument(
-            f"tls_client_ca ({settings.tls_client_ca}) has no usable certificates: {error}."
-        ) from error
+        raise InvalidArgument(f"{name} ({file}) has no usable certificates: {error}.") from error
 
 
 def _check_store(settings: ServerSettings) -> None:
@@ -359,8 +369,7 @@ def _check_store(settings: ServerSettings) -> None:
 
 def _check_node(settings: ServerSettings) -> None:
     if settings.node is None:
-        if settings.advertise is not None:
-            raise InvalidArgument("advertise is only for nodes of a cluster; set node to the name of this node.")
+        _check_single(settings)
         return
     if settings.store is None:
         raise InvalidArgument("node requires store: the nodes of a cluster share a store.")
@@ -383,3 +392,9 @@ def _check_node(settings: ServerSettings) -> None:
         raise InvalidArgument(
             f"advertise must be a URL such as https://a.example:7420, not {settings.advertise!r:.100}."
         )
+
+
+def _check_single(settings: ServerSettings) -> None:
+    for name in ("advertise", "tls_ca"):
+        if getattr(settings, name) is not None:
+            raise InvalidArgument(f"{name} is only for nodes of a cluster; set node to the name of this node.")

@@ -15,14 +15,16 @@ from fairlane.client.aio import AsyncClient
 from fairlane.errors import InvalidArgument
 from fairlane.model.message import PriorityName
 from fairlane.model.policy import QueuePolicy
+from fairlane.model.schedules import CatchUp, Overlap
 from fairlane.tasks.arguments import ArgumentsInvalid, Encoding, TaskArguments
+from fairlane.tasks.batches import BatchArguments, BatchTerms
 from fairlane.tasks.calls import Chain, Members, Sendable, TaskCall, chain_of
 from fairlane.tasks.dispatch import AnyTask, task_handler
 from fairlane.tasks.homes import AppHomes
 from fairlane.tasks.options import Duration, SendOptions, check_names
-from fairlane.tasks.task import KeySource, SendContext, TaskDefinition, TypedTask, UniqueSource
+from fairlane.tasks.task import KeySource, NameSource, SendContext, TaskDefinition, TypedTask
 from fairlane.verbs.methods.conversions import given_fields
-from fairlane.worker.app import Worker
+from fairlane.worker.app import BATCH_WAIT_MS, Worker
 from fairlane.worker.handlers import QueueHandler
 from fairlane.worker.message import WorkMessage
 from fairlane.worker.policy import Errors, HandlerPolicy, Restarts
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 M = TypeVar("M", bound=WorkMessage)
 DEFAULT_QUEUE = "default"
 TIMEOUT_S = 5.0
@@ -49,8 +52,13 @@ class TaskTerms(TypedDict, total=False):
         key: the parameter whose argument is the fairness key, or a function of the arguments.
         unique: the parameter whose argument is unique, or a function of the arguments: while a job of the task and the
             same tenant with the same one waits or runs, another is not enqueued.
+        order_key: the parameter whose argument is the order key, or a function of the arguments: in a queue with strict
+            order, jobs of the same tenant with the same one run one after the other.
         cron, timezone: when a schedule of the broker sends the task by itself; its parameters need defaults.
         every: in place of ``cron``, the interval, such as ``"5m"``.
+        catch_up, overlap, jitter: what becomes of late ticks and of ticks whose job before still waits or runs, and the
+            span over which the jobs of a tick are spread; see ``ScheduleSpec``. By default a task with ``unique`` skips
+            a tick while its job before is there.
         encoding: how arguments are encoded: ``json``, or ``msgpack``.
         priority: the priority of its jobs.
         throttles: the throttles of its jobs.
@@ -66,10 +74,14 @@ class TaskTerms(TypedDict, total=False):
     policy: QueuePolicy | Mapping[str, object]
     name: str
     key: KeySource
-    unique: UniqueSource
+    unique: NameSource
+    order_key: NameSource
     cron: str
     timezone: str
     every: Duration
+    catch_up: CatchUp
+    overlap: Overlap
+    jitter: Duration
     encoding: Encoding
     priority: PriorityName
     throttles: tuple[str, ...]
@@ -95,6 +107,19 @@ class Registering(Protocol):
     def __call__(self, function: Callable[P, Awaitable[R]], /) -> TypedTask[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> TypedTask[P, R]: ...
+
+
+class RegisteringBatch(Protocol):
+    """The decorator of a batch task: ``send`` takes one item of the list that the function gets."""
+
+    @overload
+    def __call__(self, function: Callable[[list[T]], Awaitable[None]], /) -> TypedTask[[T], None]: ...
+    @overload
+    def __call__(self, function: Callable[[list[T]], Awaitable[list[R] | None]], /) -> TypedTask[[T], R]: ...
+    @overload
+    def __call__(self, function: Callable[[list[T]], None], /) -> TypedTask[[T], None]: ...
+    @overload
+    def __call__(self, function: Callable[[list[T]], list[R] | None], /) -> TypedTask[[T], R]: ...
 
 
 class App(Worker):
@@ -140,16 +165,32 @@ class App(Worker):
     def task(self, function: Callable[P, R], /) -> TypedTask[P, R]: ...
     @overload
     def task(self, function: None = None, /, **terms: Unpack[TaskTerms]) -> Registering: ...
-    def task(self, function: Callable[..., Any] | None = None, /, **terms: Unpack[TaskTerms]) -> object:
+    @overload
+    def task(
+        self, function: None = None, /, *, batch: int, batch_ms: int = BATCH_WAIT_MS, **terms: Unpack[TaskTerms]
+    ) -> RegisteringBatch: ...
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        batch: int | None = None,
+        batch_ms: int = BATCH_WAIT_MS,
+        **terms: Unpack[TaskTerms],
+    ) -> object:
         """Register the decorated function, sync or async, as a task; see ``TaskTerms`` for its options.
 
         The function gets the arguments of ``send``, checked against its annotations. If its first parameter is
         annotated as a ``WorkMessage``, it gets the message, too. An exception counts as a failure.
+
+        With ``batch`` its only parameter is a list: the items of up to ``batch`` jobs, or of fewer when the first of
+        them has waited ``batch_ms``. It returns None, or a list with a result or a verdict for each.
         """
         check_names(terms, TaskTerms, of="a task")
+        batched = None if batch is None else BatchTerms(batch, batch_ms)
         if function is not None:
-            return self._register(function, terms)
-        return lambda decorated: self._register(decorated, terms)
+            return self._register(function, terms, batched)
+        return lambda decorated: self._register(decorated, terms, batched)
 
     @property
     def tasks(self) -> dict[str, AnyTask]:
@@ -215,14 +256,16 @@ class App(Worker):
 
     # ------------------------------------------------------------------------------------------------------- internals
 
-    def _register(self, function: Callable[..., Any], terms: TaskTerms) -> AnyTask:
+    def _register(self, function: Callable[..., Any], terms: TaskTerms, batch: BatchTerms | None) -> AnyTask:
         name, queue = terms.get("name") or function.__name__, terms.get("queue", DEFAULT_QUEUE)
         if name in self.tasks:
             raise InvalidArgument(f"The app already has a task {name!r}; pass another name=... to one of them.")
         if queue in [handler.policy.queue for handler in super().handlers]:
-            raise InvalidArgument(f"Queue {queue!r} has a handler, so it can't have tasks as well.")
-        arguments = TaskArguments(name, function, terms.get("encoding", "json"))
-        definition = self._defined(name, queue, terms)
+            cause = f"Queue {queue!r} has a handler, so it can't have the task {name!r} as well"
+            raise InvalidArgument(f"{cause}. Use another queue for one of them.")
+        kind = TaskArguments if batch is None else BatchArguments
+        arguments = kind(name, function, terms.get("encoding", "json"))
+        definition = self._defined(name, queue, terms, batch)
         options = SendOptions(**{term: value for term, value in terms.items() if term in _SEND_TERMS})  # type: ignore[arg-type] # names of its fields
         task: AnyTask = TypedTask(function, definition, arguments, self._context, options)
         if definition.recurs:
@@ -230,8 +273,10 @@ class App(Worker):
         self._tasks.setdefault(queue, {})[name] = task
         return task
 
-    def _defined(self, name: str, queue: str, terms: TaskTerms) -> TaskDefinition:
+    def _defined(self, name: str, queue: str, terms: TaskTerms, batch: BatchTerms | None) -> TaskDefinition:
         given: dict[str, Any] = {term: value for term, value in terms.items() if term in _POLICY_TERMS}
+        if batch is not None:  # so that one batch fills while another runs
+            batch.check(name, given.setdefault("concurrency", 2 * batch.size))
         given["dead_letter_on"] = (*given.get("dead_letter_on", ()), ArgumentsInvalid)
         declared = self._declare(queue, given_fields(terms.get("policy")))
         return TaskDefinition(
@@ -239,11 +284,16 @@ class App(Worker):
             policy=HandlerPolicy(**{"queue": queue} | given),
             key=terms.get("key"),
             unique=terms.get("unique"),
+            order_key=terms.get("order_key"),
             declared=declared,
             keeps_results=SendOptions(result_ttl=terms.get("result_ttl")).keeps_result,
             cron=terms.get("cron"),
             timezone=terms.get("timezone", "UTC"),
             every=terms.get("every"),
+            catch_up=terms.get("catch_up"),
+            overlap=terms.get("overlap"),
+            jitter=terms.get("jitter"),
+            batch=batch,
         )
 
     def _declare(self, queue: str, policy: dict[str, Any]) -> Mapping[str, object]:

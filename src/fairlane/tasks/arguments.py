@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias, get_type_hints
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -20,6 +21,7 @@ from fairlane.model.payloads import from_plain, to_plain
 from fairlane.model.spelling import did_you_mean
 
 Encoding = Literal["json", "msgpack"]
+E = TypeVar("E")
 EncodedArguments: TypeAlias = msgspec.Struct
 """The arguments of one call: a field for each parameter."""
 _PATH: Final = re.compile(r"^(.*) - at `\$(.*)`$", re.DOTALL)
@@ -33,46 +35,87 @@ class ArgumentsInvalid(InvalidArgument):
     """The arguments of a task do not fit its parameters."""
 
 
-class TaskArguments:
-    """Encodes and decodes the arguments of one function.
+class ArgumentsCodec(ABC, Generic[E]):
+    """Encodes the arguments of a task, and checks them on both sides.
 
     Attributes:
+        answer: the annotated type of what becomes the result of a job.
         takes_message: whether the function gets the message as its first argument.
-        parameters: the other parameters, by name.
-        answer: the annotated type of what the function returns.
+        parameters: the names by which arguments can be given.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any], encoding: Encoding) -> None:
+    takes_message = False
+    parameters: Collection[str]
+
+    def __init__(self, name: str, kind: object, answer: object, encoding: Encoding) -> None:
         self._name = name
-        signature = inspect.signature(function)
+        self.answer = answer
+        self._codec = codec = _CODECS[encoding]
+        self._encode = codec.Encoder(enc_hook=to_plain).encode
         try:
-            hints = get_type_hints(function, include_extras=True)
-        except NameError as error:
-            cause = f"Task {name!r} has an annotation that cannot be resolved: {error}"
-            raise InvalidArgument(f"{cause}. Define the type at module level, above the task.") from error
-        parameters = dict(signature.parameters)
+            self._decode = codec.Decoder(kind, dec_hook=from_plain).decode
+        except TypeError as error:
+            raise InvalidArgument(f"Task {name!r} has a parameter of a type that cannot be sent: {error}.") from error
+
+    @abstractmethod
+    def encode(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[bytes, E]:
+        """Return the payload of a call, and its arguments.
+
+        The payload is decoded as the worker will do, so what is sent can be called there. Raises ArgumentsInvalid.
+        """
+
+    @abstractmethod
+    def decode(self, payload: bytes) -> tuple[list[Any], dict[str, Any]]:
+        """Return positional and keyword arguments from a payload. Raises ArgumentsInvalid."""
+
+    @abstractmethod
+    def derived(self, source: str | Callable[..., Any], arguments: E) -> object:
+        """Return what the name of a parameter or a function makes of arguments."""
+
+    def encode_answer(self, answer: object) -> bytes:
+        """Return what the function returned as bytes. Raises TypeError if it has no encoding."""
+        encoded: bytes = self._encode(answer)
+        return encoded
+
+    def decode_answer(self, result: bytes) -> object:
+        """Return what the function returned, as its annotated type where that can be decoded."""
+        value: object
+        try:
+            value = self._codec.decode(result, type=self.answer, dec_hook=from_plain)
+        except TypeError:  # a union with verdicts, for example
+            value = self._codec.decode(result)
+        return value
+
+    def _checked(self, payload: bytes) -> E:
+        try:
+            arguments: E = self._decode(payload)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise self._invalid(_explained(str(error))) from error
+        return arguments
+
+    def _invalid(self, fault: str) -> ArgumentsInvalid:
+        return ArgumentsInvalid(f"Invalid arguments of task {self._name!r}: {fault}{'' if fault[-1] in '.?' else '.'}")
+
+
+class TaskArguments(ArgumentsCodec[EncodedArguments]):
+    """The arguments of one function, by the names of its parameters."""
+
+    def __init__(self, name: str, function: Callable[..., Any], encoding: Encoding) -> None:
+        hints = hints_of(name, function)
+        parameters = dict(inspect.signature(function).parameters)
         first = next(iter(parameters), None)
         self.takes_message = first is not None and _is_message(hints.get(first))
         if self.takes_message and first is not None:
             del parameters[first]
         self.parameters: Mapping[str, inspect.Parameter] = parameters
-        self.answer: Any = hints.get("return", Any)
         self._type = _type_of(name, parameters, hints)
-        self._codec = codec = _CODECS[encoding]
-        self._encode = codec.Encoder(enc_hook=to_plain).encode
-        try:
-            self._decode = codec.Decoder(self._type, dec_hook=from_plain).decode
-        except TypeError as error:
-            raise InvalidArgument(f"Task {name!r} has a parameter of a type that cannot be sent: {error}.") from error
+        super().__init__(name, self._type, hints.get("return", Any), encoding)
         self._has_defaults = any(each.default is not each.empty for each in parameters.values())
         self._positional = [name for name, each in parameters.items() if each.kind is not each.KEYWORD_ONLY]
         self._has_keywords = len(self._positional) < len(parameters)
 
     def encode(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[bytes, EncodedArguments]:
-        """Return the payload of a call, and its arguments.
-
-        The payload is decoded as the worker will do, so what is sent can be called there. Raises ArgumentsInvalid.
-        """
+        """Return the payload of a call, and its arguments; see ``ArgumentsCodec``."""
         if len(args) > len(self._positional):
             takes = f"{len(self._positional)} {'positional ' if self._has_keywords else ''}arguments"
             raise ArgumentsInvalid(f"Task {self._name!r} takes {takes}, got {len(args)}.")
@@ -98,20 +141,6 @@ class TaskArguments:
         values = self.values(arguments)
         return [], values
 
-    def encode_answer(self, answer: object) -> bytes:
-        """Return what the function returned as bytes. Raises TypeError if it has no encoding."""
-        encoded: bytes = self._encode(answer)
-        return encoded
-
-    def decode_answer(self, result: bytes) -> object:
-        """Return what the function returned, as its annotated type where that can be decoded."""
-        value: object
-        try:
-            value = self._codec.decode(result, type=self.answer, dec_hook=from_plain)
-        except TypeError:  # a union with verdicts, for example
-            value = self._codec.decode(result)
-        return value
-
     def values(self, arguments: EncodedArguments) -> dict[str, Any]:
         """Return the arguments that were given, by name."""
         named = {name: getattr(arguments, name) for name in self.parameters}
@@ -121,20 +150,12 @@ class TaskArguments:
         """Return all arguments by name; those that were not given have their defaults."""
         return {name: each.default for name, each in self.parameters.items()} | self.values(arguments)
 
-    def value(self, arguments: EncodedArguments, name: str) -> object:
-        """Return one argument, or its default if it was not given."""
-        value: object = getattr(arguments, name)
-        return self.parameters[name].default if value is UNSET else value
-
-    def _checked(self, payload: bytes) -> msgspec.Struct:
-        try:
-            arguments: msgspec.Struct = self._decode(payload)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise self._invalid(_explained(str(error))) from error
-        return arguments
-
-    def _invalid(self, fault: str) -> ArgumentsInvalid:
-        return ArgumentsInvalid(f"Invalid arguments of task {self._name!r}: {fault}{'' if fault[-1] in '.?' else '.'}")
+    def derived(self, source: str | Callable[..., Any], arguments: EncodedArguments) -> object:
+        """Return one argument, or its default if it was not given, or what a function returns for all of them."""
+        if not isinstance(source, str):
+            return source(**self.complete(arguments))
+        value: object = getattr(arguments, source)
+        return self.parameters[source].default if value is UNSET else value
 
     def _suggested(self, kwargs: Mapping[str, object]) -> str:
         """Return a question about the first argument that is no parameter, or nothing."""
@@ -149,6 +170,15 @@ class TaskArguments:
             except _UNENCODABLE:
                 return f"{name}: "
         return ""
+
+
+def hints_of(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations of the function of a task as types."""
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as error:
+        cause = f"Task {name!r} has an annotation that cannot be resolved: {error}"
+        raise InvalidArgument(f"{cause}. Define the type at module level, above the task.") from error
 
 
 def _is_message(hint: object) -> bool:

@@ -6,7 +6,8 @@ same commit. A fan-out is the broker's: ``fairlane.core.states.fan_outs`` has it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
@@ -15,8 +16,10 @@ from uuid import uuid4
 import msgspec
 
 from fairlane.client.aio import AsyncClient
+from fairlane.client.message_fields import MessageFields
 from fairlane.errors import Forbidden, InvalidArgument, QueueNotFound
 from fairlane.model.message import NewMessage
+from fairlane.tasks.before import after_job, tasks_header
 from fairlane.tasks.handle import JobHandle, ThreadJobHandle
 from fairlane.verbs.fan_outs import FannedOutIds, OnFailure
 from fairlane.worker.policy import Answer
@@ -35,14 +38,28 @@ class _Step(msgspec.Struct, frozen=True, array_like=True):
 
     queue: str
     message: NewMessage
+    at_ms: int | None = None
+
+    def due(self, now_ms: int) -> NewMessage:
+        """Return its message for a forward at an instant: a delay would count from the forward, and not from now."""
+        if self.at_ms is None:
+            return self.message
+        return msgspec.structs.replace(self.message, delay_ms=max(0, self.at_ms - now_ms))
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCall(Generic[R]):
-    """A job that is not sent yet; see ``TypedTask.call``."""
+    """A job that is not sent yet; see ``TypedTask.call``.
+
+    Attributes:
+        task: its task.
+        message: its message, as it would be sent now.
+        at_ms: when it may start, if that is an instant of the wall clock.
+    """
 
     task: TypedTask[..., R]
     message: NewMessage
+    at_ms: int | None = None
 
     @property
     def calls(self) -> tuple[TaskCall[Any], ...]:
@@ -72,16 +89,25 @@ class Chain(Generic[R]):
         first, *others = self.calls
         if not others:
             return first.message
-        rest = msgspec.json.encode([_Step(call.task.queue, call.message) for call in others]).decode()
+        steps = [_Step(call.task.queue, call.message, call.at_ms) for call in others]
+        rest = msgspec.json.encode(steps).decode()
         return msgspec.structs.replace(first.message, headers={**first.message.headers, CHAIN_HEADER: rest})
 
     async def send(self) -> JobHandle[Any]:
-        """Send the first job, and return its handle. See ``TypedTask.send`` for what it raises."""
+        """Send the first job, and return its handle. See ``TypedTask.send`` for what it raises.
+
+        The queues of all jobs are created if they do not exist, because workers forward to queues that exist.
+        """
+        await self.task.context.homes.call(self._ensure_queues)
         return await self.task.send_message(self.message)
 
     def send_sync(self) -> ThreadJobHandle[Any]:
         """Send the first job from a thread; see ``send``."""
+        self.task.context.homes.call_sync(self._ensure_queues)
         return self.task.send_message_sync(self.message)
+
+    async def _ensure_queues(self, client: AsyncClient) -> None:
+        await ensure_queues(client, self.calls[1:])
 
 
 Sendable: TypeAlias = TaskCall[R] | Chain[R]
@@ -99,16 +125,23 @@ def chain_of(calls: Sequence[TaskCall[Any]]) -> Chain[Any]:
     return Chain(tuple(calls))
 
 
-def continued(headers: Mapping[str, str], answer: Answer) -> Answer:
+async def ensure_queues(client: AsyncClient, calls: Iterable[TaskCall[Any]]) -> None:
+    """Create the queues of jobs that workers will forward, if they do not exist: a forward creates none."""
+    for task in {call.task.queue: call.task for call in calls}.values():
+        await task.ensure_queue(client)
+
+
+def continued(job: MessageFields, task: TypedTask[..., Any], answer: Answer) -> Answer:
     """Return the verdict about a job of a chain: if the job is done, the next one is forwarded with it."""
-    rest = headers.get(CHAIN_HEADER)
+    rest = job.headers.get(CHAIN_HEADER)
     if rest is None or not (answer is None or isinstance(answer, (Acknowledge, ForwardTo))):
         return answer
     (step, *others) = msgspec.json.decode(rest, type=list[_Step])
-    message = step.message
+    message = step.due(task.context.now_ms())
+    headers = {**message.headers, **after_job(task.queue, job.id, task.name)}
     if others:
-        after = msgspec.json.encode(others).decode()
-        message = msgspec.structs.replace(message, headers={**message.headers, CHAIN_HEADER: after})
+        headers[CHAIN_HEADER] = msgspec.json.encode(others).decode()
+    message = msgspec.structs.replace(message, headers=headers)
     done = answer or Acknowledge()
     others_by_queue = dict(done.messages) if isinstance(done, ForwardTo) else {}
     messages = {**others_by_queue, step.queue: [*others_by_queue.get(step.queue, ()), message]}
@@ -155,7 +188,7 @@ class Members:
         If a member is not done, the call becomes a dead letter, or runs all the same with ``on_failure="run"``.
 
         Raises:
-            InvalidArgument: a job has a ``dedup_id`` or is unique.
+            InvalidArgument: a job has a ``dedup_id`` or is unique, or the call has ``at``.
         """
         return FanOutPlan(self._context, self._calls, call, on_failure)
 
@@ -169,11 +202,17 @@ class FanOutPlan(Generic[R]):
         self._context = context
         self._then = then
         self._on_failure = on_failure
-        by_queue: dict[str, list[Sendable[Any]]] = {}
+        by_queue: defaultdict[str, defaultdict[str, list[Sendable[Any]]]] = defaultdict(lambda: defaultdict(list))
         for call in calls:
-            by_queue.setdefault(call.task.queue, []).append(call)
-        self._by_queue = by_queue
+            by_queue[call.task.queue][call.task.name].append(call)
+        self._by_queue = by_queue  # and by task, so that a short header names the tasks of all members
         self._calls = calls
+        if then.calls[0].at_ms is not None:
+            cause = f"The job of task {then.task.name!r} has at=, but the last job of a fan-out only has a delay"
+            raise InvalidArgument(
+                f"{cause}, which counts from the end of the others. In .then(app.chain(a.call(), b.call())) the second "
+                "job may have at=."
+            )
         for job in (*(job for call in calls for job in call.calls), then.calls[0]):
             if job.may_repeat:
                 cause = f"A job of task {job.task.name!r} in a fan-out is unique or has a dedup_id"
@@ -200,26 +239,32 @@ class FanOutPlan(Generic[R]):
 
     async def _fan_out(self, client: AsyncClient, *, name: str) -> FannedOutIds:
         limited, then = client.with_timeout(self._context.timeout_s), self._then
-        messages = {queue: [call.message for call in calls] for queue, calls in self._by_queue.items()}
+        messages = {
+            queue: [call.message for calls in by_task.values() for call in calls]
+            for queue, by_task in self._by_queue.items()
+        }
+        tasks = [(task, len(calls)) for by_task in self._by_queue.values() for task, calls in by_task.items()]
+        last = msgspec.structs.replace(then.message, headers={**then.message.headers, **tasks_header(tasks)})
+        await ensure_queues(client, [job for call in (*self._calls, then) for job in call.calls[1:]])
         for is_last in (False, True):
             try:
-                return await limited.fan_out(
-                    then.task.queue, then.message, messages, name=name, on_failure=self._on_failure
-                )
+                return await limited.fan_out(then.task.queue, last, messages, name=name, on_failure=self._on_failure)
             except QueueNotFound as missing:
                 if is_last:
                     raise
                 try:
-                    for task in {
-                        job.task.queue: job.task for call in (*self._calls, then) for job in call.calls
-                    }.values():
+                    for task in {call.task.queue: call.task for call in (*self._calls, then)}.values():
                         await limited.ensure_queue(task.queue, task.definition.declared)
                 except Forbidden:
                     raise missing from None
         raise AssertionError  # the loop returns or raises
 
     def _members(self, sent: FannedOutIds) -> list[tuple[TypedTask[..., Any], str]]:
-        """Return the task and the id of each member, in the order of the calls; the broker has them by queue."""
+        """Return the task and the id of each member, in the order of the calls; they were sent by queue and task."""
         every = iter(sent.ids)
-        by_queue = {queue: iter([next(every) for _ in calls]) for queue, calls in self._by_queue.items()}
-        return [(call.task, next(by_queue[call.task.queue])) for call in self._calls]
+        ids = {
+            task: iter([next(every) for _ in calls])
+            for by_task in self._by_queue.values()
+            for task, calls in by_task.items()
+        }
+        return [(call.task, next(ids[call.task.name])) for call in self._calls]

@@ -12,6 +12,7 @@ from fairlane.model.message import Delivery
 from fairlane.model.policy import QueuePolicy
 from fairlane.tasks.calls import continued
 from fairlane.tasks.task import KEPT, RESULT_HEADER, TASK_HEADER, TypedTask
+from fairlane.worker.batches import open_batch
 from fairlane.worker.handlers import QueueHandler
 from fairlane.worker.message import ThreadMessage, WorkMessage
 from fairlane.worker.policy import Answer, AsyncHandle, HandlerPolicy
@@ -56,6 +57,11 @@ class TaskDispatch:
 
     def handle(self, threads: HandlerThreads) -> AsyncHandle:
         """Return the function that handles a message; see ``QueueHandler``."""
+        batches = {
+            name: open_batch(task.function, threads, size=terms.size, wait_ms=terms.wait_ms)
+            for name, task in self._tasks.items()
+            if (terms := task.definition.batch) is not None
+        }
 
         async def dispatch(message: WorkMessage) -> Answer:
             task = self.task_of(message.headers)
@@ -64,11 +70,13 @@ class TaskDispatch:
             args, kwargs = task.arguments.decode(message.payload)
             if task.arguments.takes_message:
                 args.insert(0, message)
-            if task.is_async:
+            if task.name in batches:
+                answer = await batches[task.name].handle(*args)
+            elif task.is_async:
                 answer = await task.function(*args, **kwargs)
             else:
                 answer = await threads.run(_in_thread(task.function, args, kwargs), message)
-            return continued(message.headers, self._verdict(task, message.headers, answer))
+            return continued(message, task, self._verdict(task, message.headers, answer))
 
         return dispatch
 

@@ -29,6 +29,7 @@ class SendTerms(TypedDict, total=False):
     throttles: tuple[str, ...]
     dedup_id: str | None
     unique: str | None
+    order_key: str | None
     correlation_id: str | None
     max_attempts: int | None
     result_ttl: Duration | None
@@ -52,6 +53,7 @@ class SendOptions:
         throttles: names of throttles that the job waits for.
         dedup_id: a second job of the same tenant with the same one, within the queue's window, is not enqueued.
         unique: while a job of the task and the same tenant with the same one waits or runs, another is not enqueued.
+        order_key: in a queue with strict order, the jobs of its fairness key that it is kept in order with.
         correlation_id: a name that follows the job through logs and traces.
         max_attempts: failed attempts before the job becomes a dead letter.
         result_ttl: how long what the task returns is kept, and how the job ended.
@@ -70,6 +72,7 @@ class SendOptions:
     throttles: tuple[str, ...] = ()
     dedup_id: str | None = None
     unique: str | None = None
+    order_key: str | None = None
     correlation_id: str | None = None
     max_attempts: int | None = None
     result_ttl: Duration | None = None
@@ -98,13 +101,16 @@ class SendOptions:
         ttl_ms = span_ms("result_ttl", self.result_ttl)
         return None if ttl_ms is None else ttl_ms > 0
 
+    @property
+    def at_ms(self) -> int | None:
+        """The instant before which the job may not start, if there is one."""
+        return None if self.at is None else round(self.at.timestamp() * 1000)
+
     def terms(self, now_ms: int) -> MessageTerms:
         """Return the terms of the message, for a call at an instant."""
-        delay_ms = span_ms("delay", self.delay) or 0
-        if self.at is not None:
-            delay_ms = max(0, round(self.at.timestamp() * 1000) - now_ms)
+        at_ms = self.at_ms
         return {
-            "delay_ms": delay_ms,
+            "delay_ms": span_ms("delay", self.delay) or 0 if at_ms is None else max(0, at_ms - now_ms),
             "deadline_ms": span_ms("deadline", self.deadline),
             "weight": self.weight,
             "cost": self.cost,

@@ -14,7 +14,7 @@ from typing import Any
 from fairlane.adapters.system import SystemEntropy
 from fairlane.broker.handlers.internal import IdentifyJournal
 from fairlane.errors import StoreFailed
-from fairlane.ports.store import Commit, Extent, Store, StoredPage
+from fairlane.ports.store import Commit, Extent, RemoteStore, Store, StoredPage
 from fairlane.testing.stepped import SteppedBroker
 
 _BIG_BODY_BYTES = 16 << 20
@@ -109,6 +109,20 @@ class StoreContract:
             store.write(self.commit(1, 1, bodies=[(number, b"%d" % number) for number in range(1, 6)]))
             check_same(store.bodies([5, 1, 9, 1]), [b"5", b"1", None, b"1"], "bodies")
             check_same(store.bodies([]), [], "no bodies")
+
+    def test_what_a_remote_store_fetches_is_what_it_reads(self) -> None:
+        """Small and large bodies, written, synced and dropped, are fetched as ``bodies`` returns them."""
+        with self.opened() as store:
+            if not isinstance(store, RemoteStore):
+                return
+            bodies = [(1, b"one"), (2, bytes(200_000)), (3, b"three"), (4, bytes(200_000))]
+            for commit in (self.commit(1, 1, bodies=bodies), self.commit(2, 1, dropped=[3, 4])):
+                store.write(commit)
+                for when in ("unsynced", "synced"):
+                    for number in range(6):
+                        check_same(store.fetch([number]), store.bodies([number]), f"body {number}, {when}")
+                    check_same(store.fetch([2, 9, 1]), [bytes(200_000), None, b"one"], f"bodies, {when}")
+                    store.sync()
 
     def test_dropped_bodies_are_gone(self) -> None:
         """A dropped body is gone at once and after reopening; the other bodies stay."""

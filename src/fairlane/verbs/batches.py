@@ -132,14 +132,14 @@ class Publish(Request[PublishResult], frozen=True, kw_only=True):
 
 
 class SinkList(Shape, frozen=True, kw_only=True):
-    """The sinks of a queue, by name."""
+    """Sinks of a queue, by name."""
 
     sinks: list[SinkView]
 
 
 @Verb(name="sinks", path="queue/sink/list", right="produce", repeat="always", service="Batches", command="sinks list")
 class ListSinks(Request[SinkList], frozen=True, kw_only=True):
-    """Return the sinks of a queue."""
+    """Return the sinks of a queue that the caller may use."""
 
     queue: str
 

@@ -37,12 +37,14 @@ class FanOut(Request[FannedOutIds], frozen=True, kw_only=True):
     """Enqueue messages, the members, and one that waits until all of them have ended; in one commit or not at all.
 
     The continuation enters its queue once. A member has ended when it is acknowledged, is a dead letter, or is removed;
-    what it forwards takes its place. In a cluster all queues must be in one group.
+    what it forwards takes its place. In a cluster all queues must be in one group. The header ``fairlane-before`` of
+    the continuation names the members: a JSON list of runs of consecutive ids, each with its queue, its first id and a
+    count.
 
     Attributes:
         queue: the queue of the continuation.
         name: what the producer calls the fan-out. While it is known, which is until ``dedup_window_ms`` after its end,
-            the same name is answered with the same ids.
+            the same name of the same tenant is answered with the same ids. The tenant is that of the continuation.
         messages: the members, by queue.
         then: the continuation.
         on_failure: what becomes of the continuation if a member was not acknowledged: it becomes a dead letter

@@ -30,12 +30,15 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             the weight of its messages, nor under strict priority their priority.
         throttles: for ``produce``, patterns of the throttles that a message may name; by default any, or none if the
             grant has keys.
+        sinks: for ``produce``, patterns of the sinks that the caller may use; by default any, or none if the grant has
+            keys.
     """
 
     right: Right
     queues: str = EVERY
     keys: Patterns | None = None
     throttles: Patterns | None = None
+    sinks: Patterns | None = None
 
 
 class CreatedKey(Shape, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fairlane.errors import InvalidArgument
 from fairlane.model.bounds import Batch, Numbers
-from fairlane.model.message import Became, MessageView, NewMessage
+from fairlane.model.message import Became, MessageStatus, MessageView, NewMessage
 from fairlane.model.views import DeadLetterFilter, Explained
 from fairlane.verbs.errors import ErrorBody
 from fairlane.verbs.verb import Request, Shape, Verb
@@ -162,6 +162,7 @@ class Peek(Request[MessageList], frozen=True, kw_only=True):
         count: the most messages to return.
         after: the id of the message after which to begin.
         wanted: which messages to return; mostly useful in a dead-letter queue.
+        status: return only messages that wait, that wait for a delay first, or that are leased.
         with_body: whether to include payloads and headers.
     """
 
@@ -170,6 +171,7 @@ class Peek(Request[MessageList], frozen=True, kw_only=True):
     after: str | None = None
     wanted: DeadLetterFilter = DeadLetterFilter()
     with_body: bool = False
+    status: MessageStatus | None = None
 
 
 @Verb(name="explain", path="queue/explain", right="observe", repeat="always", spread="by_id", command="explain")

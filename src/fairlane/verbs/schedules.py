@@ -53,11 +53,13 @@ class EnsuredSchedule(Shape, frozen=True, kw_only=True):
 
     Attributes:
         is_created: whether the request created it.
-        spec: what it enqueues, and when. A schedule that existed before keeps what it had.
-        differing: the names of the fields of the requested spec that have another value in a schedule that existed.
+        is_changed: whether the request created it or changed it.
+        spec: what it enqueues, and when. A schedule that an operator has set keeps what it had.
+        differing: the names of the fields of the requested spec that have another value in a schedule that was kept.
     """
 
     is_created: bool
+    is_changed: bool = False
     spec: ScheduleSpec
     differing: list[str] = msgspec.field(default_factory=list)
 
@@ -70,7 +72,9 @@ class EnsuredSchedule(Shape, frozen=True, kw_only=True):
     spread="first",
 )
 class EnsureSchedule(Request[EnsuredSchedule], frozen=True, kw_only=True):
-    """Create a schedule if it does not exist. A schedule that exists is not changed.
+    """Create a schedule that a program declares, or change it if the program declares it otherwise now.
+
+    A schedule that was set with ``set_schedule`` is an operator's, and is not changed.
 
     Attributes:
         name: the name of the schedule within its queue.

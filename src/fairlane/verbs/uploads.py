@@ -100,6 +100,9 @@ class PayloadRange(Shape, frozen=True, kw_only=True):
 class ReadPayload(Request[PayloadRange], frozen=True, kw_only=True):
     """Return a part of the payload of a message. It ends at the latest where a piece of an uploaded payload does.
 
+    A read under a lease that gets further than all before it extends the lease when a third of it is over, for the time
+    that the lease was for. So a consumer that gets on keeps the message, and one that stalls loses it.
+
     Attributes:
         token: the fencing token of the lease under which the payload is read; null to read it without a lease, as
             ``get`` does.

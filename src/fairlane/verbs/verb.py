@@ -91,8 +91,8 @@ class Verb:
         is_followed: whether clients ask the partitions themselves once they know how the queue is split.
         is_new_work: whether a server that shuts down refuses it.
         may_create: whether it creates a queue that does not exist where a template says so.
-        is_look: whether it changes nothing but may have a large answer, so that few run at once on a connection, and a
-            client that does not read gets an error instead.
+        is_look: whether it changes no message but may have a large answer, so that few run at once on a connection, and
+            a client that does not read gets an error instead.
         is_secret: whether the answer holds a secret that must not be cached.
         service: the gRPC service that has its method.
         command: the name of its command in the CLI, where one exists.

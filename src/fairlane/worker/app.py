@@ -10,12 +10,14 @@ import signal
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 
 from fairlane import __version__
 from fairlane.client.aio import AsyncClient
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.policy import QueuePolicy
+from fairlane.platforms import posix_fault
+from fairlane.runtime import collect_rarely, run
 from fairlane.verbs.methods.conversions import given_fields
 from fairlane.worker.batches import BatchHandler, batch_handler
 from fairlane.worker.consumer import FATAL, Consumer
@@ -29,7 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 H = TypeVar("H", bound=Handler)
 M = TypeVar("M", bound=Middleware)
 B = TypeVar("B", bound=BatchHandler)
-BATCH_SIZE, BATCH_WAIT_MS = 100, 50
+BATCH_SIZE: Final = 100
+BATCH_WAIT_MS: Final = 50
 _log = logging.getLogger("fairlane.worker")
 
 
@@ -149,7 +152,7 @@ class Worker(Callbacks):
         declared = None if policy is None else given_fields(policy)
 
         def register(handler: H) -> H:
-            self._handlers.append(queue_handler(handler, handler_policy, declared))
+            self._add(queue_handler(handler, handler_policy, declared))
             return handler
 
         return register
@@ -172,8 +175,7 @@ class Worker(Callbacks):
         declared = None if policy is None else given_fields(policy)
 
         def register(handler: B) -> B:
-            handles = batch_handler(handler, handler_policy, size=size, wait_ms=wait_ms, declared=declared)
-            self._handlers.append(handles)
+            self._add(batch_handler(handler, handler_policy, size=size, wait_ms=wait_ms, declared=declared))
             return handler
 
         return register
@@ -243,10 +245,13 @@ class Worker(Callbacks):
 
     def run_forever(self, client: AsyncClient | None = None) -> None:
         """Run in a new event loop until SIGTERM or SIGINT, then drain. A second signal ends the grace period."""
-        asyncio.run(self.run_until_signalled(client))
+        collect_rarely()
+        run(self.run_until_signalled(client))
 
     async def run_until_signalled(self, client: AsyncClient | None = None) -> None:
-        """Run until SIGTERM or SIGINT; see ``run``."""
+        """Run until SIGTERM or SIGINT; see ``run``. Raises NotImplementedError where there are no POSIX signals."""
+        if (fault := posix_fault("Worker.run_until_signalled()")) is not None:
+            raise NotImplementedError(fault)
         loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         signals = (signal.SIGTERM, signal.SIGINT)
@@ -269,6 +274,14 @@ class Worker(Callbacks):
         await self._background
 
     # ------------------------------------------------------------------------------------------------------- internals
+
+    def _add(self, handler: QueueHandler) -> None:
+        """Register what handles a queue; two of them would compete for its messages."""
+        queue = handler.policy.queue
+        if (other := next((known for known in self.handlers if known.policy.queue == queue), None)) is not None:
+            cause = f"Queue {queue!r} is handled by {other.name} already, so it can't be handled by {handler.name}"
+            raise InvalidArgument(f"{cause} as well. Use another queue for one of them.")
+        self._handlers.append(handler)
 
     def _on_signal(self) -> None:
         counters = self.counters
@@ -314,6 +327,10 @@ class Worker(Callbacks):
     async def _work(self, client: AsyncClient, stopping: asyncio.Event) -> None:
         handlers = self.handlers
         _log.info("Fairlane worker %s, process %d, server %s.", __version__, os.getpid(), self._where)
+        for handler in handlers:
+            name, policy = handler.name, handler.policy
+            _log.info("Queue %s: %s, concurrency %d.", policy.queue, name, policy.concurrency)
+        await self._call_on_start()
         self._consumers = [
             Consumer(
                 client,
@@ -324,10 +341,6 @@ class Worker(Callbacks):
             )
             for handler in handlers
         ]
-        for handler in handlers:
-            name, policy = handler.name, handler.policy
-            _log.info("Queue %s: %s, concurrency %d.", policy.queue, name, policy.concurrency)
-        await self._call_on_start()
         try:
             await _all_of(self._consumers, stopping, self.grace_s)
         finally:

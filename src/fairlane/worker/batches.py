@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias, cast
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from fairlane.errors import InvalidArgument
 from fairlane.worker.handlers import QueueHandler, is_async
@@ -17,26 +17,28 @@ from fairlane.worker.message import ThreadMessage, WorkMessage
 from fairlane.worker.policy import Answer, AsyncHandle, HandlerPolicy
 from fairlane.worker.threads import HandlerThreads
 
+T = TypeVar("T")
+R = TypeVar("R")
 Verdicts: TypeAlias = Sequence[Answer] | None
 BatchHandler: TypeAlias = Callable[[list[WorkMessage]], Awaitable[Verdicts]] | Callable[[list[WorkMessage]], Verdicts]
-RunBatch: TypeAlias = Callable[[list[WorkMessage]], Awaitable[Verdicts]]
+RunBatch: TypeAlias = Callable[[list[T]], Awaitable[Sequence[R | None] | None]]
 
 
-class _Entry:
-    """A message of a batch, and where its runner waits for the verdict about it."""
+class _Entry(Generic[T, R]):
+    """A message of a batch, as the handler gets it, and where its runner waits for the verdict about it."""
 
-    __slots__ = ("batch", "message", "reply")
+    __slots__ = ("batch", "item", "reply")
 
-    def __init__(self, message: WorkMessage) -> None:
-        self.message = message
-        self.reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    def __init__(self, item: T) -> None:
+        self.item = item
+        self.reply: asyncio.Future[R | None] = asyncio.get_running_loop().create_future()
         self.batch: _RunningBatch | None = None
 
 
 class _RunningBatch:
     """A batch whose handler has been called."""
 
-    def __init__(self, entries: list[_Entry], judging: asyncio.Task[None]) -> None:
+    def __init__(self, entries: Sequence[_Entry[Any, Any]], judging: asyncio.Task[None]) -> None:
         self._entries = entries
         self._judging = judging
         self._is_ending = False
@@ -51,20 +53,20 @@ class _RunningBatch:
             await asyncio.wait([self._judging])
 
 
-class OpenBatch:
+class OpenBatch(Generic[T, R]):
     """Collects messages until there are enough, or the first of them has waited long enough."""
 
-    def __init__(self, run: RunBatch, *, size: int, wait_ms: int) -> None:
+    def __init__(self, run: RunBatch[T, R], *, size: int, wait_ms: int) -> None:
         self._run = run
         self._size = size
         self._wait_s = wait_ms / 1000
-        self._entries: list[_Entry] = []
+        self._entries: list[_Entry[T, R]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
 
-    async def handle(self, message: WorkMessage) -> Answer:
-        """Join the batch, and return the verdict about the message."""
-        entry = _Entry(message)
+    async def handle(self, item: T) -> R | None:
+        """Join the batch with a message, or what the handler gets in its place, and return the verdict about it."""
+        entry: _Entry[T, R] = _Entry(item)
         self._entries.append(entry)
         if len(self._entries) >= self._size:
             self._start()
@@ -90,9 +92,9 @@ class OpenBatch:
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
-    async def _judge(self, entries: list[_Entry]) -> None:
+    async def _judge(self, entries: list[_Entry[T, R]]) -> None:
         try:
-            verdicts = _checked(await self._run([entry.message for entry in entries]), len(entries))
+            verdicts = _checked(await self._run([entry.item for entry in entries]), len(entries))
         except BaseException as error:  # noqa: BLE001 - each message has failed with it
             for entry in entries:
                 if not entry.reply.done():
@@ -103,12 +105,20 @@ class OpenBatch:
                 entry.reply.set_result(verdict)
 
 
-def _checked(verdicts: Verdicts, count: int) -> Sequence[Answer]:
+def _checked(verdicts: Sequence[R | None] | None, count: int) -> Sequence[R | None]:
     if verdicts is None:
         return [None] * count
     if len(verdicts) != count:
         raise TypeError(f"A batch handler must return None or a verdict for each of {count} messages: {len(verdicts)}.")
     return verdicts
+
+
+def open_batch(
+    handler: Callable[[list[Any]], Any], threads: HandlerThreads, *, size: int, wait_ms: int
+) -> OpenBatch[Any, Any]:
+    """Return a batch for a handler, sync or async, which gets a list and returns None or a list as long."""
+    run = handler if is_async(handler) else lambda items: threads.call(handler, items)
+    return OpenBatch(run, size=size, wait_ms=wait_ms)
 
 
 def batch_handler(
@@ -129,10 +139,7 @@ def batch_handler(
     in_loop = is_async(handler)
 
     def handle(threads: HandlerThreads) -> AsyncHandle:
-        run = cast("RunBatch", handler)
-        if not in_loop:
-            run = cast("RunBatch", lambda messages: threads.call(handler, messages))
-        return OpenBatch(run, size=size, wait_ms=wait_ms).handle
+        return open_batch(handler, threads, size=size, wait_ms=wait_ms).handle
 
     return QueueHandler(
         policy=policy,

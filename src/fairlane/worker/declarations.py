@@ -17,7 +17,8 @@ _log = logging.getLogger("fairlane.worker")
 async def ensure_declared(client: AsyncClient, handler: QueueHandler) -> None:
     """Create the queue and the schedules of a handler if they do not exist, where it declares them.
 
-    What exists keeps its settings, and the log names the differences. A caller without the right to create queues
+    A queue that exists keeps its settings, and so does a schedule that an operator has set; the log names the
+    differences. A caller without the right to create queues
     leaves that to operators. The handler learns which policy the queue has.
     """
     queue = handler.policy.queue
@@ -53,12 +54,13 @@ async def _ensure_queue(client: AsyncClient, queue: str, declared: Mapping[str, 
 
 async def _ensure_schedule(client: AsyncClient, queue: str, name: str, spec: ScheduleSpec) -> None:
     ensured = await client.ensure_schedule(queue, name, spec)
-    if ensured.is_created:
-        _log.info("Created schedule %s of queue %s.", name, queue, extra={"queue": queue})
+    if ensured.is_changed:
+        done = "Created" if ensured.is_created else "Changed"
+        _log.info("%s schedule %s of queue %s.", done, name, queue, extra={"queue": queue})
     for field in ensured.differing:
         _log.warning(
-            "Schedule %s of queue %s has %s=%r, and the program declares %r. The schedule keeps its value; an operator "
-            "can change it with `fairlane schedule set`.",
+            "Schedule %s of queue %s has %s=%r, and the program declares %r. An operator has set it, so it keeps its "
+            "value; change it with `fairlane schedule set`, or delete it and restart the worker.",
             name,
             queue,
             field,

@@ -14,7 +14,20 @@ from typing import Any, Final, TypeAlias
 
 from fairlane.client.aio import AsyncClient
 from fairlane.client.retries import is_passing
-from fairlane.errors import Closed, FairlaneError, LeaseMismatch, MessageCancelled, MessageNotFound, QueueNotFound
+from fairlane.errors import (
+    Closed,
+    FairlaneError,
+    FullError,
+    InvalidArgument,
+    LeaseMismatch,
+    MessageCancelled,
+    MessageNotFound,
+    PayloadTooLarge,
+    QueueNotFound,
+    RequestTooLarge,
+    ResultTooLarge,
+    StoreFull,
+)
 from fairlane.model.limits import ERROR_LENGTH_MAX
 from fairlane.model.message import Became, FailureDetail
 from fairlane.verbs.leases import NackIntent
@@ -34,6 +47,7 @@ from fairlane.worker.results import (
 Settled: TypeAlias = Became | FairlaneError | None
 """The answer for one message: what became of it, an error, or None if it is acknowledged."""
 Ask: TypeAlias = Callable[[Sequence[WorkMessage]], Awaitable[Sequence[Settled]]]
+OnRefused: TypeAlias = Callable[[WorkMessage, FairlaneError], None]
 NackResult: TypeAlias = Retry | DeadLetter | Defer | Expired
 _INTENTS: Final[dict[type[NackResult], tuple[NackIntent, str]]] = {
     Retry: ("failure", "retried"),
@@ -45,6 +59,10 @@ _INTENTS: Final[dict[type[NackResult], tuple[NackIntent, str]]] = {
 _ENDED: Final[dict[Settled, str]] = {"dead": "dead", "expired": "expired"}
 """The counters of messages that do not wait again, whatever was asked for them."""
 GONE: Final = (LeaseMismatch, MessageNotFound, QueueNotFound, Closed)
+_UNACCEPTABLE: Final = (ResultTooLarge, PayloadTooLarge, RequestTooLarge, InvalidArgument)
+"""Refusals of a result as it is. The next attempt would most likely give the same one, and so on for ever."""
+_CROWDED: Final = (FullError, StoreFull)
+"""Refusals that end when consumers have made room. The handler is done, so only its result is sent again."""
 _log = logging.getLogger("fairlane.worker")
 
 
@@ -64,6 +82,7 @@ class Settler:
         self._given: dict[WorkMessage, Acknowledge] = {}
         self._back: dict[tuple[NackResult, str], list[WorkMessage]] = {}
         self._is_scheduled = False
+        self._is_draining = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def settle(self, message: WorkMessage, result: HandlerResult | Expired) -> None:
@@ -104,10 +123,12 @@ class Settler:
         _log.info("A message was cancelled.", extra=fields)
 
     async def drained(self) -> None:
-        """Wait until the broker has answered all results."""
+        """Wait until the broker has answered all results. Messages whose results find no room are returned."""
         self._flush()
+        self._is_draining = True
         while self._tasks:
             await asyncio.wait(self._tasks)
+        self._is_draining = False
 
     def cancel(self) -> None:
         """Stop waiting for answers."""
@@ -165,38 +186,56 @@ class Settler:
         messages: list[WorkMessage],
         ask: Ask,
         counter: str,
-        on_refused: Callable[[WorkMessage, FairlaneError], None] | None = None,
+        on_refused: OnRefused | None = None,
     ) -> None:
         waits_s = self._client.retries.waits_s()
-        is_repeated = False
+        before: dict[WorkMessage, Settled] = {}
         while messages:
             answers = await self._ask(messages, ask)
             if not self._given and answers.count(None) == len(messages):
                 self._all_done(messages, counter)
                 return
-            again: list[WorkMessage] = []
-            for message, answer in zip(messages, answers, strict=True):
-                if not isinstance(answer, FairlaneError):
-                    if answer == "dead" and counter == "retried":
-                        self._tell_dead(message)
-                    self._done(message, _ENDED.get(answer, counter))
-                elif is_repeated and isinstance(answer, MessageNotFound):  # the first request succeeded
-                    self._done(message, counter)
-                elif is_passing(answer):
-                    again.append(message)
-                else:
-                    (on_refused or self._refused)(message, answer)
+            again = [
+                message
+                for message, answer in zip(messages, answers, strict=True)
+                if not self._is_answered(message, answer, counter, on_refused, before=before.get(message))
+            ]
             if not again:
                 return
-            is_repeated = True
+            before = dict(zip(messages, answers, strict=True))
             await asyncio.sleep(next(waits_s))
             messages = self._in_time(again)
 
-    async def _ask(self, messages: list[WorkMessage], ask: Ask) -> Sequence[Settled]:
+    def _is_answered(
+        self, message: WorkMessage, answer: Settled, counter: str, on_refused: OnRefused | None, *, before: Settled
+    ) -> bool:
+        """Note the answer for a message, after the one before. Return False if its result has to be sent again."""
+        if not isinstance(answer, FairlaneError):
+            if answer == "dead" and counter == "retried":
+                self._tell_dead(message)
+            self._done(message, _ENDED.get(answer, counter))
+        elif isinstance(answer, MessageNotFound) and isinstance(before, FairlaneError) and is_passing(before):
+            self._done(message, counter)  # the request before has succeeded
+        elif is_passing(answer):
+            return False
+        elif isinstance(answer, _CROWDED) and not self._is_draining:
+            if not isinstance(before, _CROWDED):
+                self._tell_crowded(message, answer)
+            return False
+        else:
+            (on_refused or self._refused)(message, answer)
+        return True
+
+    async def _ask(self, messages: Sequence[WorkMessage], ask: Ask) -> Sequence[Settled]:
         try:
             return await ask(messages)
+        except _UNACCEPTABLE as error:
+            if len(messages) == 1:
+                return [error]
         except FairlaneError as error:
             return [error] * len(messages)
+        # One result spoils a request for all, or all together are too large for one.
+        return [answer for (answer,) in await asyncio.gather(*[self._ask([each], ask) for each in messages])]
 
     def _in_time(self, messages: list[WorkMessage]) -> list[WorkMessage]:
         """Return the messages whose lease may still be valid, and drop the others."""
@@ -225,7 +264,17 @@ class Settler:
         fields = {"queue": self._queue, "message_id": message.id, "correlation_id": message.correlation_id}
         _log.warning("A message is a dead letter after its last attempt.", extra=fields | {"attempt": message.attempt})
 
+    def _tell_crowded(self, message: WorkMessage, error: FairlaneError) -> None:
+        fields = {"queue": self._queue, "message_id": message.id, "correlation_id": message.correlation_id}
+        _log.warning("A handled message keeps its lease until there is room: %s", error.cause, extra=fields)
+
     def _refused(self, message: WorkMessage, error: FairlaneError) -> None:
+        if isinstance(error, _UNACCEPTABLE):
+            self._failed(message, DeadLetter(f"{type(error).__name__}: {error}"), on_refused=self._given_up)
+        else:
+            self._given_up(message, error)
+
+    def _given_up(self, message: WorkMessage, error: FairlaneError) -> None:
         if isinstance(error, MessageCancelled):
             self.drop_cancelled(message)
             return
@@ -234,9 +283,17 @@ class Settler:
         self.lose(message)
 
     def _not_forwarded(self, message: WorkMessage, error: FairlaneError) -> None:
-        if isinstance(error, LeaseMismatch | MessageNotFound | MessageCancelled | Closed):
+        if isinstance(error, (LeaseMismatch, MessageNotFound, MessageCancelled, Closed, *_UNACCEPTABLE)):
             self._refused(message, error)
-            return
-        self._counters.failed += 1  # neither acknowledged nor enqueued, so treat it like a failed handler
-        back = Retry(error=f"{type(error).__name__}: {error}")
-        self._start(self._send([message], self._nack(back), "retried"))
+        elif isinstance(error, _CROWDED):  # the worker stops, so another one has to do the work again
+            self._start(self._send([message], self._nack(Defer()), "deferred"))
+        else:  # neither acknowledged nor enqueued, so treat it like a failed handler
+            self._failed(message, Retry(error=f"{type(error).__name__}: {error}"))
+
+    def _failed(self, message: WorkMessage, result: Retry | DeadLetter, on_refused: OnRefused | None = None) -> None:
+        """Return a message whose result was refused."""
+        self._counters.failed += 1
+        self._given.pop(message, None)
+        fields = {"queue": self._queue, "message_id": message.id, "correlation_id": message.correlation_id}
+        _log.warning("The result of a message was refused: %s", result.error, extra=fields)
+        self._start(self._send([message], self._nack(result), _INTENTS[type(result)][1], on_refused))

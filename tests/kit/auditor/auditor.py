@@ -25,7 +25,7 @@ from fairlane.errors import (
 from fairlane.model.broker_limits import Limits
 from fairlane.model.ids import number_text
 from fairlane.model.message import NEVER_MS, PRIORITY_NAMES, Delivery, NewMessage
-from tests.kit.auditor.books import Books, Entry, ProducerNumber, QueueBook, Sent, path_of, violated
+from tests.kit.auditor.books import Books, Entry, ProducerNumber, QueueBook, Sent, named, path_of, violated
 from tests.kit.auditor.claims import check_present, picture_of_consumer
 from tests.kit.auditor.fan_outs import check_fan_outs
 from tests.kit.auditor.finished import check_finished, check_swept, told_status
@@ -343,12 +343,12 @@ def _check_queue(queue: Queue, book: QueueBook, now_ms: int) -> None:
     claimed = sum(1 for entry in book.entries.values() if entry.token and entry.expires_ms == NEVER_MS)
     if (queue.leased, queue.claimed, queue.size) != (leased, claimed, size):
         violated(f"queue {name} counts {queue.leased} leased, {queue.size} bytes; true is {leased}, {size}")
-    dedups = {_named(name): known for name, known in queue.dedups.items() if known[1] > now_ms}
+    dedups = {named(name): known for name, known in queue.dedups.items() if known[1] > now_ms}
     if dedups != {dedup_id: known for dedup_id, known in book.dedups.items() if known[1] > now_ms}:
         violated(f"queue {name} remembers {dedups}, should be {book.dedups}")
-    named = [entry for entry in book.entries.values() if entry.unique_key is not None]
-    uniques = {(entry.path[0], entry.unique_key): entry.number for entry in named}
-    if {_named(name): number for name, number in queue.uniques.items()} != uniques:
+    holders = [entry for entry in book.entries.values() if entry.unique_key is not None]
+    uniques = {(entry.path[0], entry.unique_key): entry.number for entry in holders}
+    if {named(name): number for name, number in queue.uniques.items()} != uniques:
         violated(f"queue {name} has unique keys {queue.uniques}, should be {uniques}")
 
 
@@ -367,15 +367,9 @@ def _check_numbers(ledger: Ledger, books: Books, now_ms: int) -> None:
                 violated(
                     f"queue {book.name} knows {name} as {found} instead of {number}, which counts until {until_ms}"
                 )
-    runs = [run for caller in ledger.producer_numbers.values() for run in caller.runs]
+    runs = [run for caller in ledger.producer_numbers.values() for _, run in caller.all_runs()]
     if sum(run.count for run in runs if run.until_ms > now_ms) != counts:
         violated(f"the ledger has {runs}, and {counts} numbers should count")
-
-
-def _named(name: str) -> tuple[str, str]:
-    """Return the tenant and the dedup id or unique key of a name under which a queue remembers one."""
-    tenant, between, dedup_id = name.partition("\0")
-    return (tenant, dedup_id) if between else ("default", name)
 
 
 def _check_messages(messages: Mapping[int, Message], entries: dict[int, Entry]) -> None:

@@ -41,6 +41,12 @@ def path_of(key: str | tuple[str, ...]) -> Path:
     return (key,) if isinstance(key, str) else tuple(key)
 
 
+def named(name: str) -> tuple[str, str]:
+    """Return the tenant and the name that it has chosen, of a text under which the broker remembers both."""
+    tenant, between, chosen = name.partition("\0")
+    return (tenant, chosen) if between else ("default", name)
+
+
 def prefixes(path: Path) -> Iterable[Path]:
     """Return a key and all keys above it."""
     return (path[:length] for length in range(1, len(path) + 1))
@@ -157,6 +163,7 @@ class ScheduleBook:
     created_ms: int
     settled_ms: int
     by: str | None
+    is_declared: bool
     is_paused: bool = False
     fired: int = 0
     missed: int = 0
@@ -170,11 +177,12 @@ class FanOutBook:
     """A fan-out: the members that are open, and those that were acknowledged as members, not as dead letters.
 
     Attributes:
+        name: the tenant of its continuation, and what that tenant calls it.
         ended_ms: when its continuation was published, and ``ended_at`` the sequence; None and 0 before.
     """
 
     queue: str
-    name: str
+    name: tuple[str, str]
     number: int
     open: set[int]
     runs_anyway: bool

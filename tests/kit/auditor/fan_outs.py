@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 from fairlane.journal import records as r
 from fairlane.verbs.fan_outs import FannedOutIds, FanOut
-from tests.kit.auditor.books import Books, Entry, FanOutBook, QueueBook, violated
+from tests.kit.auditor.books import Books, Entry, FanOutBook, QueueBook, named, violated
+from tests.kit.auditor.terms import expected_terms
 from tests.kit.ids import numbered
+
+BEFORE = "fairlane-before"
+"""The header by which a continuation names its members."""
 
 
 class FanOutRecords:
@@ -23,11 +28,16 @@ class FanOutRecords:
         for queue, runs in record.members.items():
             if not books.queues[queue].entries.keys() >= set(expanded(runs)):
                 violated(f"{record} waits for messages that are not in {queue}")
+        told = books.births[record.number].message.headers.get(BEFORE, "[]")
+        before = [(queue, [(numbered(first), count)]) for queue, first, count in json.loads(told)]
+        if before != [(queue, runs) for queue, runs in record.members.items() if runs]:
+            violated(f"the continuation of {record} names other members: {told}")
+        name = books.queues[record.queue].staged[record.number].path[0], record.name  # a name is its tenant's alone
         for other in books.fan_outs.values():
-            if (other.queue, other.name) == (record.queue, record.name) and other.counts_at(at_ms):
+            if (other.queue, other.name) == (record.queue, name) and other.counts_at(at_ms):
                 violated(f"{record} repeats {other} at {at_ms}")
         books.fan_outs[record.number] = FanOutBook(
-            record.queue, record.name, record.number, members, record.runs_anyway, record.window_ms
+            record.queue, name, record.number, members, record.runs_anyway, record.window_ms
         )
 
     def _take_places(self, record: r.Enqueued) -> None:
@@ -77,6 +87,8 @@ def check_fan_outs(books: Books, images: Iterable[r.FanOutImage], now_ms: int) -
         opened = {member: queue for queue, runs in image.open.items() for member in expanded(runs)}
         if book is None or (set() if book.ended_ms is not None else book.open) != set(opened):
             violated(f"fan-out {image} should be {book}")
+        if named(image.order.name) != book.name:
+            violated(f"fan-out {image} is known as {image.order.name!r}, not as {book.name}")
         if book.ended_ms is None and (book.done, book.failed) != (image.done, image.failed):
             violated(f"fan-out {image} should be {book}")
         for member, queue in opened.items():
@@ -87,8 +99,15 @@ def check_fan_outs(books: Books, images: Iterable[r.FanOutImage], now_ms: int) -
         violated(f"fan-outs {missing} are not known")
 
 
-def told_fanned_out(books: Books, request: FanOut, outcome: FannedOutIds) -> None:
-    """Check the answer to a fan-out: the ids are those of durable messages, which are those that were sent."""
+def told_fanned_out(books: Books, request: FanOut, outcome: FannedOutIds, *, since: int) -> None:
+    """Check the answer to a fan-out: the ids are those of durable messages, which are those that were sent.
+
+    Under a name that is known already they are those of the tenant's earlier fan-out. ``since`` is the sequence at
+    which the request was sent.
+    """
+    if outcome.is_repeat and numbered(outcome.id) in books.fan_outs:
+        _check_name(books, request, books.fan_outs[numbered(outcome.id)], since)
+        return
     sent = [(queue, message) for queue, messages in request.messages.items() for message in messages]
     for message_id, (queue, message) in zip(
         [*outcome.ids, outcome.id], [*sent, (request.queue, request.then)], strict=True
@@ -96,3 +115,15 @@ def told_fanned_out(books: Books, request: FanOut, outcome: FannedOutIds) -> Non
         birth = books.births.get(numbered(message_id))
         if birth is None or (birth.queue, birth.message.payload) != (queue, message.payload):
             violated(f"{message.payload[:20]!r} of fan-out {request.name} was answered {message_id}, which is {birth}")
+
+
+def _check_name(books: Books, request: FanOut, known: FanOutBook, since: int) -> None:
+    """Check that a fan-out is known by this name, to the tenant of this continuation."""
+    book = books.queues.get(request.queue)
+    if (known.queue, known.name[1]) != (request.queue, request.name) or not known.counts_at(books.at_ms):
+        violated(f"fan-out {request.name} of {request.queue} was answered with {known}")
+    if book is None or max(book.set_at, book.made_at) >= since:
+        return  # another policy may have told another tenant
+    tenant = expected_terms(book.name, book.policy, request.then, books.at_ms)["path"][0]
+    if tenant != known.name[0]:
+        violated(f"fan-out {request.name} of {tenant} was answered with {known}")

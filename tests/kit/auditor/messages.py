@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlane.broker.settings import Settings
 from fairlane.journal import records as r
@@ -25,7 +26,7 @@ from tests.kit.auditor.books import (
     violated,
 )
 from tests.kit.auditor.claims import ClaimRecords
-from tests.kit.auditor.fan_outs import FanOutRecords
+from tests.kit.auditor.fan_outs import BEFORE, FanOutRecords
 from tests.kit.auditor.finished import FinishedRecords
 from tests.kit.auditor.order import check_acked, check_leased
 from tests.kit.auditor.redrives import RedriveRecords
@@ -100,6 +101,7 @@ class MessageRecords(
                 number = record.sequence + at
                 upload = None if isinstance(record, r.Staged) or record.uploads is None else record.uploads[at]
                 payload, pieces = (inner, ()) if upload is None else self._adopted(book.name, upload, inner)
+                named = {BEFORE: headers.pop(BEFORE)} if isinstance(record, r.Staged) and BEFORE in headers else {}
                 sent = self._sent_by_schedule(book, headers) or self._sent.get(payload, Sent("", NewMessage(), 0))
                 message = sent.message
                 if (sent.queue, dict(message.headers), message.correlation_id) != (book.name, headers, correlation_id):
@@ -109,7 +111,7 @@ class MessageRecords(
                     violated(f"message {number} is said to have {record.sizes[at]} bytes instead of {len(payload)}")
                 entry = Entry(number, book.name, chunk, len(payload), at_ms, **rows[at], line=number)
                 entry.correlation_id, entry.pieces = correlation_id, pieces
-                found.append((entry, message))
+                found.append((entry, replace(message, headers={**message.headers, **named}) if named else message))
         return found
 
     @staticmethod

@@ -45,14 +45,18 @@ class ScheduleRecords:
         schedules = self._books.queues[record.queue].schedules
         known = schedules.get(record.name)
         if known is None:
-            schedules[record.name] = ScheduleBook(record.name, record.spec, record.sequence, at_ms, at_ms, record.by)
+            own = record.by, record.is_declared
+            schedules[record.name] = ScheduleBook(record.name, record.spec, record.sequence, at_ms, at_ms, *own)
             return
+        if record.is_declared and not known.is_declared:
+            violated(f"{record} changes a schedule that an operator has set")
         before, after = known.spec, record.spec
         if (before.cron, before.timezone, before.every_ms, before.anchor_ms) != (
             *(after.cron, after.timezone, after.every_ms, after.anchor_ms),
         ):
             known.settled_ms = max(known.settled_ms, at_ms)
         known.spec, known.revision, known.by = after, record.sequence, record.by
+        known.is_declared = record.is_declared
 
     def _schedule_removed(self, record: r.ScheduleRemoved, _at_ms: int) -> None:
         del self._books.queues[record.queue].schedules[record.name]

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -29,12 +30,20 @@ class Node:
 
     Attributes:
         name: its name in the cluster.
+        tls: how to connect to it; None if it does not use TLS.
         url: its address.
         process: its process, once it is started.
     """
 
     def __init__(
-        self, name: str, store: str, folder: Path, *, flags: Sequence[str] = (), program: Sequence[str] = _SERVER
+        self,
+        name: str,
+        store: str,
+        folder: Path,
+        *,
+        flags: Sequence[str] = (),
+        program: Sequence[str] = _SERVER,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Choose a port and a log file.
 
@@ -44,10 +53,12 @@ class Node:
             folder: where its log is kept.
             flags: more settings of the server, such as ``--heartbeat-timeout-ms``.
             program: what Python runs; by default the server.
+            tls: how to connect to it, if the flags make it use TLS.
         """
         self.name = name
         self._port = _free_port()
-        self.url = f"http://127.0.0.1:{self._port}"
+        self.tls = tls
+        self.url = f"http{'' if tls is None else 's'}://127.0.0.1:{self._port}"
         self._log = folder / f"{name}.log"
         self._command = [sys.executable, *program, "--node", name, "--store", store, "--port", str(self._port), *flags]
         self.process: subprocess.Popen[bytes] | None = None
@@ -99,7 +110,7 @@ class Node:
         """Return the node's view of the cluster; None if it does not answer."""
         with (
             contextlib.suppress(OSError, urllib.error.URLError, ValueError),
-            urllib.request.urlopen(f"{self.url}/v1/cluster", timeout=_ANSWER_S) as answer,
+            urllib.request.urlopen(f"{self.url}/v1/cluster", timeout=_ANSWER_S, context=self.tls) as answer,
         ):
             seen: dict[str, Any] = json.load(answer)
             return seen
@@ -113,9 +124,11 @@ class Cluster:
         self.nodes = list(nodes)
 
     @classmethod
-    def of(cls, count: int, store: str, folder: Path, *, flags: Sequence[str] = ()) -> Self:
+    def of(
+        cls, count: int, store: str, folder: Path, *, flags: Sequence[str] = (), tls: ssl.SSLContext | None = None
+    ) -> Self:
         """Create nodes named ``n1``, ``n2`` and so on, over a store."""
-        return cls([Node(f"n{number}", store, folder, flags=flags) for number in range(1, count + 1)])
+        return cls([Node(f"n{number}", store, folder, flags=flags, tls=tls) for number in range(1, count + 1)])
 
     @property
     def addresses(self) -> str:

@@ -29,7 +29,7 @@ class FanOutProducers(Planners):
         if self.fan_outs and draw.happens(0.3):
             self._ask_to_fan_out(self.fan_outs.pop(draw.chance.randrange(len(self.fan_outs))))
             return
-        self.names += 1
+        self.names += not draw.happens(0.2)  # a name may be that of an earlier fan-out, of this tenant or another
         queue = self._queue()
         queues = {queue, self._queue()} if draw.happens(0.3) else {self._queue()}
         members = {each: self._members() for each in sorted(queues)} if draw.happens(0.9) else {}
@@ -51,11 +51,13 @@ class FanOutProducers(Planners):
             for message in messages:
                 auditor.note_sent(queue, message)
 
+        since = auditor.books.next_sequence
+
         def judge(outcome: Any) -> None:
             if isinstance(outcome, StoreFailed) or self.world.workload.happens(0.1):
                 self.fan_outs.append(request)
             if isinstance(outcome, FannedOutIds):
-                told_fanned_out(auditor.books, request, outcome)
+                told_fanned_out(auditor.books, request, outcome, since=since)
             elif not isinstance(outcome, FairlaneError):
                 violated(f"{request} was answered {outcome}")
 

@@ -70,8 +70,9 @@ def queue_picture(queue: Queue, at_ms: int) -> dict[str, Any]:
 
 
 def _numbers_picture(numbers: ProducerNumbers, at_ms: int) -> list[tuple[Any, ...]]:
-    runs = zip(numbers.owners, numbers.runs, strict=True)
-    return [(owner.queue, owner.producer, owner.floor, run) for owner, run in runs if run.until_ms > at_ms]
+    runs = [(*owner.name, owner.floor, run) for owner, run in numbers.all_runs() if run.until_ms > at_ms]
+    floors = [(*known.name, known.floor, known.floor_until_ms) for known in numbers.floors()]
+    return [*runs, *(floor for floor in floors if floor[-1] > at_ms)]
 
 
 def contents(ledger: Ledger) -> dict[str, Any]:

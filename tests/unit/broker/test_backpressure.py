@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from fairlane.broker.refusals import RECORDED_EVERY_MS
 from fairlane.broker.settings import Settings
-from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull, QueueNotFound, StoreFailed, UnavailableError
+from fairlane.errors import (
+    FairlaneError,
+    GlobalFull,
+    InvalidArgument,
+    KeyFull,
+    QueueFull,
+    QueueNotFound,
+    StoreFailed,
+    UnavailableError,
+)
 from fairlane.testing.faulty_store import FaultyStore
+from fairlane.testing.stepped import Pending
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.methods.conversions import only
 from fairlane.verbs.queues import CreateQueue, DeleteQueue
 from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads, start_enqueue
+from tests.unit.broker.test_refusals import recorded
 
 LIMITS: list[tuple[dict[str, Any], Settings, type[FairlaneError]]] = [
     ({"waiting_max": 2}, Settings(), QueueFull),
@@ -26,6 +39,12 @@ LIMITS: list[tuple[dict[str, Any], Settings, type[FairlaneError]]] = [
 ]
 limited = pytest.mark.parametrize(("policy", "settings", "refusal"), LIMITS, ids=range(6))
 TEN = b"0123456789"
+SMALL = Settings(waiting_bytes_max=20)
+
+
+def errors(results: Sequence[object]) -> list[FairlaneError]:
+    """Return the errors among results."""
+    return [result for result in results if isinstance(result, FairlaneError)]
 
 
 @limited
@@ -137,6 +156,102 @@ def test_a_producer_that_waits_for_its_key_holds_up_no_other_key() -> None:
     assert codes(quiet.get()) == [None]
 
 
+def test_producers_behind_others_are_refused_by_message() -> None:
+    """Behind a line each message is refused with its own key, cost and the numbers, by the limit that was met."""
+    for settings, policy, code, whose in (
+        (Settings(), {"waiting_max": 1}, "queue_full", "Queue 'q' has"),
+        (Settings(waiting_max=1), {}, "global_full", "All queues together have"),
+    ):
+        broker = broker_with({**policy, "backpressure": "wait"}, settings=settings)
+        broker.enqueue("q", b"0", fairness_key="quiet")
+        start_enqueue(broker, [message(fairness_key="first", cost=2)], wait_ms=1_000)
+        pending = start_enqueue(broker, [message(fairness_key=key, cost=7) for key in ("acme", "beta")], wait_ms=1_000)
+        broker.advance(1_000)
+        setting = "waiting_max is 1."
+        assert [str(result.cause) for result in errors(pending.get())] == [f"{whose} 1 messages, and {setting}"] * 2
+        assert codes(pending.get()) == [code] * 2
+        broker.advance(RECORDED_EVERY_MS)
+        assert [(row["fairness_key"], row["reason"], row["cost"]) for row in recorded(broker)] == [
+            (["first"], code, 2),
+            (["acme"], code, 7),
+            (["beta"], code, 7),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "policy", "whose"),
+    [
+        (Settings(), {"waiting_bytes_max": 20}, "Queue 'q' has"),
+        (Settings(waiting_bytes_max=20), {}, "All queues together have"),
+    ],
+)
+def test_a_small_message_behind_a_large_one_says_why_it_waits(
+    settings: Settings, policy: dict[str, Any], whose: str
+) -> None:
+    """It would fit and still does not overtake; its refusal names the amounts and not the size of another's message."""
+    broker = broker_with({**policy, "backpressure": "wait"}, settings=settings)
+    broker.enqueue("q", TEN)
+    start_enqueue(broker, [message(TEN * 2)], wait_ms=1_000)
+    pending = start_enqueue(broker, [message(b"12345", fairness_key="acme")], wait_ms=1_000)
+    assert not pending.done()
+    broker.advance(1_000)
+    assert [str(result.cause) for result in errors(pending.get())] == [
+        f"{whose} 1 messages of 10 bytes, and earlier enqueues are waiting for more capacity than is left."
+    ]
+
+
+def test_what_capacity_can_not_help_does_not_wait_behind_others() -> None:
+    """An invalid message and a repeated one are answered at once; the rest of the batch waits."""
+    broker = broker_with({"waiting_max": 1, "backpressure": "wait"})
+    first = broker.enqueue("q", b"0", dedup_id="a")
+    start_enqueue(broker, [message(b"1")])
+    assert codes(start_enqueue(broker, [message(weight=0), message(dedup_id="a")]).get()) == ["invalid_argument", None]
+    twins = [message(b"2", dedup_id="b"), message(b"2", dedup_id="b"), message(dedup_id="a")]
+    pending = start_enqueue(broker, twins, wait_ms=1_000)
+    assert not pending.done()
+    broker.advance(1_000)
+    assert codes(pending.get()) == ["queue_full", "queue_full", None]
+    assert pending.get()[2] == first
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings"),
+    [({"waiting_bytes_max": 20}, Settings()), ({"key_waiting_bytes_max": 20}, Settings()), ({}, SMALL)],
+)
+def test_what_can_never_fit_holds_up_no_other(policy: dict[str, Any], settings: Settings) -> None:
+    """A message that is larger than all room is refused at once; it does not wait in front of others."""
+    broker = broker_with({**policy, "backpressure": "wait"}, settings=settings)
+    large = start_enqueue(broker, [message(b"x" * 21, fairness_key="acme")], wait_ms=1_000_000)
+    other = start_enqueue(broker, [message(TEN, fairness_key="bigcorp")], wait_ms=1_000_000)
+    broker.step()
+    assert codes(large.get()) == ["payload_too_large"]
+    assert codes(other.get()) == [None]
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "words"),
+    [
+        ({"waiting_max": 2}, Settings(), "waiting_max of queue 'q' is 2"),
+        ({"waiting_bytes_max": 20}, Settings(), "waiting_bytes_max of queue 'q' is 20"),
+        ({}, Settings(waiting_max=2), "waiting_max of all queues together is 2"),
+        ({}, SMALL, "waiting_bytes_max of all queues together is 20"),
+    ],
+)
+def test_a_part_that_can_never_fit_holds_up_no_other(policy: dict[str, Any], settings: Settings, words: str) -> None:
+    """Messages to stage that are too many for an empty queue are refused at once."""
+    broker = broker_with({**policy, "backpressure": "wait"}, settings=settings)
+
+    def start(sink: str, count: int) -> Pending[Any]:
+        new = [message(TEN, fairness_key=sink)] * count
+        return broker.start(Stage(queue="q", sink=sink, batch=0, part="p", at=0, messages=new, wait_ms=1_000_000))
+
+    large, other = start("acme", 3), start("bigcorp", 1)
+    broker.step()
+    with pytest.raises(InvalidArgument, match=words):
+        large.get()
+    assert other.get().count == 1
+
+
 def test_a_producer_that_gives_up_takes_no_room() -> None:
     """When room is made after it was cancelled, its message is not enqueued and the next one in line is."""
     broker = broker_with({"waiting_max": 1, "backpressure": "wait"})
@@ -228,7 +343,7 @@ def test_nothing_is_dropped_for_what_can_not_be_enqueued() -> None:
     first = broker.enqueue("q", TEN, dedup_id="a")
     broker.enqueue("q", TEN)
     results = broker.enqueue_many("q", [message(TEN, weight=0), message(b"x" * 21), message(TEN, dedup_id="a")])
-    assert codes(results) == ["invalid_argument", "queue_full", None]
+    assert codes(results) == ["invalid_argument", "payload_too_large", None]
     assert results[2] == first
     assert broker.queue("q").waiting == 2
 

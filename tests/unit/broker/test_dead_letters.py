@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fairlane.errors import InvalidArgument, NotADlq, QueueNotFound
+from fairlane.model.message import MessageStatus
 from fairlane.model.views import DeadLetterFilter
 from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.stepping import broker_with, buried, bury, lease_one, message, payloads
@@ -153,6 +154,22 @@ def test_peek_takes_nothing() -> None:
         assert broker.get("q", message_id).attempts == 0
         assert broker.queue("q").waiting == 1
     assert lease_one(broker).attempt == 1
+
+
+def test_peek_shows_the_messages_of_one_status() -> None:
+    """Each message has one status; ``after`` and ``count`` apply to those that are shown."""
+    broker = broker_with()
+    sent = [broker.enqueue("q", b"x", delay_ms=delay_ms) for delay_ms in (0, 0, 60_000, 0)]
+    lease_one(broker)
+
+    def shown(status: MessageStatus, **options: Any) -> list[int]:
+        return [sent.index(view.id) for view in broker.peek("q", status=status, **options)]
+
+    assert [shown("leased"), shown("waiting"), shown("delayed")] == [[0], [1, 3], [2]]
+    assert shown("waiting", count=1) == [1]
+    assert shown("waiting", after=sent[1]) == [3]
+    broker.advance(60_000)
+    assert shown("delayed") == []
 
 
 def shared() -> SteppedBroker:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from fairlane.errors import FairlaneError, InvalidArgument, MessageCancelled, Qu
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.verbs.fan_outs import FannedOutIds
+from fairlane.verbs.predecessors import predecessors_in
 from tests.kit.ids import numbered
 from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads
 
@@ -48,11 +50,29 @@ def test_the_continuation_comes_when_all_members_are_done() -> None:
     assert broker.lease("q", 9) == []
 
 
+def test_the_continuation_names_the_members_in_a_header() -> None:
+    """By queue and by runs of ids; the other headers are those that were sent, and a restart keeps all of them."""
+    broker = broker_with()
+    broker.create_queue("other")
+    last = NewMessage(payload=b"then", headers={"album": "7"})
+    members = {"q": [message(b"a"), message(b"b"), message(b"c")], "other": [message(b"d")]}
+    ids = broker.fan_out("q", last, members, name="f")
+    broker.reopen()
+    broker.ack(lease_one(broker, "other"))
+    for delivery in broker.lease("q", 9):
+        broker.ack(delivery)
+    headers = lease_one(broker).headers
+    assert headers["album"] == "7"
+    assert json.loads(headers["fairlane-before"]) == [["q", ids.ids[0], 3], ["other", ids.ids[3], 1]]
+    assert predecessors_in(headers["fairlane-before"]) == list(zip(["q", "q", "q", "other"], ids.ids, strict=True))
+
+
 def test_a_fan_out_without_members_goes_on_at_once() -> None:
-    """There is nothing to wait for."""
+    """There is nothing to wait for, and no header."""
     broker = broker_with()
     fan_out(broker, 0)
-    assert payloads(broker.lease("q", 9)) == [b"then"]
+    (then,) = broker.lease("q", 9)
+    assert (then.payload, then.headers) == (b"then", {})
 
 
 @pytest.mark.parametrize("how", ["dead", "cancel", "purge"])
@@ -133,6 +153,24 @@ def test_a_repeated_name_is_answered_with_the_same_ids() -> None:
     broker.advance(1)
     fan_out(broker, 0, name="other")
     assert not fan_out(broker, 1).is_repeat
+
+
+def test_a_name_is_free_when_its_window_is_over() -> None:
+    """Even if no other fan-out has ended since, and one with a longer window ended before; also after restarts."""
+    broker = broker_with({"dedup_window_ms": 1_000})
+    broker.create_queue("slow", {"dedup_window_ms": 1_000_000})
+    broker.fan_out("slow", message(), {}, name="f")
+    first = fan_out(broker, 0)
+    broker.advance(999)
+    assert fan_out(broker, 0).is_repeat
+    broker.advance(1)
+    second = fan_out(broker, 1)
+    assert second.id != first.id
+    for _ in range(2):
+        broker.reopen()
+        again = fan_out(broker, 1)
+        assert (again.id, again.is_repeat) == (second.id, True)
+    assert broker.fan_out("slow", message(), {}, name="f").is_repeat
 
 
 def test_members_may_be_in_other_queues() -> None:

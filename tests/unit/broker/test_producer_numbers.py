@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.core.producer_numbers import BLOCKS_MAX
+from fairlane.core.producer_numbers import WEIGHT_MAX
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.journal.records import AnyRecord, Carried, Enqueued
 from fairlane.testing.stepped import Pending, SteppedBroker
@@ -170,18 +170,18 @@ def test_acknowledged_messages_leave_one_run_for_each_request() -> None:
         enqueue(broker, *range(100 * request, 100 * request + 100))
         broker.ack_many("q", broker.lease("q", 100))
     numbers = broker.engine.ledger.producer_numbers[""]
-    assert (len(numbers.runs), sum(run.count for run in numbers.runs)) == (20, 2_000)
+    assert (numbers.runs, sum(run.count for _, run in numbers.all_runs())) == (20, 2_000)
     assert not broker.engine.ledger.queues["q"].dedups
     broker.advance(1_000)
     enqueue(broker, 0, producer="another")
-    assert len(numbers.runs) == 1
+    assert numbers.runs == 1
     assert numbers.find("q", "p") is None
 
 
 def flood(broker: SteppedBroker, *, by: str | None = None, producer: str = "flood") -> None:
-    """Use up all the room of a caller, with one number in each block."""
-    for first in range(0, 128 * BLOCKS_MAX, 9_984):
-        enqueue(broker, *range(first, first + 9_984, 128), producer=producer, by=by)
+    """Use up all the room of a caller, with one number in each block of 256."""
+    for first in range(0, 256 * WEIGHT_MAX // 8, 9_984):
+        enqueue(broker, *range(first, first + 9_984, 256), producer=producer, by=by)
 
 
 def test_a_number_that_may_have_been_forgotten_is_refused() -> None:
@@ -189,13 +189,25 @@ def test_a_number_that_may_have_been_forgotten_is_refused() -> None:
     broker = broker_with()
     enqueue(broker, 0)
     flood(broker, producer="p")
-    latest = enqueue(broker, 9_000_000)
-    assert broker.engine.ledger.producer_numbers[""].blocks <= BLOCKS_MAX
+    latest = enqueue(broker, 19_000_000)
+    assert broker.engine.ledger.producer_numbers[""].weight <= WEIGHT_MAX
     assert codes(enqueue(broker, 0)) == ["repeat_too_late"]
-    assert enqueue(broker, 9_000_000, 9_000_001)[:1] == latest
+    assert enqueue(broker, 19_000_000, 19_000_001)[:1] == latest
     broker.reopen()
     assert codes(enqueue(broker, 0)) == ["repeat_too_late"]
-    assert enqueue(broker, 9_000_000) == latest
+    assert enqueue(broker, 19_000_000) == latest
+
+
+def test_the_last_enqueue_of_a_producer_is_forgotten_without_becoming_new() -> None:
+    """If other producers of the caller use up the room, a repeat is refused until its window is over."""
+    broker = broker_with()
+    enqueue(broker, 0, 1)
+    flood(broker)
+    assert codes(enqueue(broker, 0)) == ["repeat_too_late"]
+    broker.reopen()
+    assert codes(enqueue(broker, 0, 1, 2)) == ["repeat_too_late", "repeat_too_late", None]
+    broker.advance(300_000)
+    assert codes(enqueue(broker, 0)) == [None]
 
 
 def test_a_flood_of_numbers_leaves_other_callers_alone() -> None:
@@ -206,7 +218,7 @@ def test_a_flood_of_numbers_leaves_other_callers_alone() -> None:
         enqueue(broker, 0, producer=f"invented-{at}", by="theirs")
     flood(broker, by="theirs")
     assert enqueue(broker, 0, by="mine") == mine
-    assert broker.engine.ledger.producer_numbers["theirs"].blocks <= BLOCKS_MAX
+    assert broker.engine.ledger.producer_numbers["theirs"].weight <= WEIGHT_MAX
 
 
 def test_an_enqueue_that_waited_is_never_too_late() -> None:
@@ -217,8 +229,8 @@ def test_an_enqueue_that_waited_is_never_too_late() -> None:
     late = [message(b"2", fairness_key="a")]
     waiting = broker.start(Enqueue(queue="q", messages=late, wait_ms=60_000, producer="p", numbers=(2,)))
     broker.step()
-    for first in range(3, 128 * BLOCKS_MAX, 9_984):
-        enqueue(broker, *range(first, first + 9_984, 128), fairness_key=f"other-{first}")
+    for first in range(3, 256 * WEIGHT_MAX // 8, 9_984):
+        enqueue(broker, *range(first, first + 9_984, 256), fairness_key=f"other-{first}")
     assert codes(enqueue(broker, 2, fairness_key="b")) == ["repeat_too_late"]
     assert not waiting.done()
     broker.ack(lease_one(broker))
@@ -248,7 +260,8 @@ def test_old_numbers_do_not_keep_the_base_moving() -> None:
     for at in range(300):
         enqueue(broker, at)
         broker.ack(lease_one(broker))
-    carried = sum(len(image.runs) for record in seen if isinstance(record, Carried) for image in record.callers)
+    images = [image for record in seen if isinstance(record, Carried) for image in record.callers]
+    carried = sum(len(run.joined or ()) // 4 for image in images for run in image.runs)
     assert 0 < carried < 3 * 300
 
 

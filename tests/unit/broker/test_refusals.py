@@ -90,11 +90,12 @@ def test_a_producer_that_waits_is_refused_only_when_its_patience_ends() -> None:
 def test_a_part_that_is_not_staged_counts_all_its_messages() -> None:
     """A part is staged whole or not at all, so a limit refuses every message of it."""
     broker = broker_with({"waiting_max": 2})
-    request = Stage(queue="q", sink="out", batch=0, part="p", messages=[message()] * 3, at=0)
+    broker.enqueue("q", b"")
+    request = Stage(queue="q", sink="out", batch=0, part="p", messages=[message()] * 2, at=0)
     with pytest.raises(QueueFull):
         broker.call(request)
     broker.advance(RECORDED_EVERY_MS)
-    assert [row["messages"] for row in recorded(broker)] == [3]
+    assert [row["messages"] for row in recorded(broker)] == [2]
 
 
 def test_the_count_survives_a_reopen_and_a_new_base() -> None:

@@ -321,13 +321,32 @@ def test_setting_a_schedule_again_changes_nothing() -> None:
     assert take_all(broker) == ["2026-11-18T07:00:00Z", "2026-11-18T08:15:00Z"]
 
 
-def test_ensure_never_changes_a_schedule_that_exists() -> None:
-    """It creates what is missing, and names the fields that differ in what is there."""
+LATER = ScheduleSpec(cron="5 * * * *", catch_up="skip")
+
+
+def test_ensure_never_changes_what_an_operator_has_set() -> None:
+    """It names the fields that differ, also after the operator set what the program had declared, and a restart."""
     broker = opened()
     assert broker.ensure_schedule("q", "s", HOURLY).is_created
-    found = broker.ensure_schedule("q", "s", ScheduleSpec(cron="5 * * * *", catch_up="skip"))
-    assert (found.is_created, found.spec, found.differing) == (False, HOURLY, ["cron", "catch_up"])
-    assert broker.get_schedule("q", "s").spec == HOURLY
+    assert broker.get_schedule("q", "s").is_declared
+    assert not broker.set_schedule("q", "s", HOURLY).is_changed
+    broker.reopen()
+    found = broker.ensure_schedule("q", "s", LATER)
+    assert (found.is_created, found.is_changed, found.spec) == (False, False, HOURLY)
+    assert found.differing == ["cron", "catch_up"]
+    view = broker.get_schedule("q", "s")
+    assert (view.spec, view.is_declared) == (HOURLY, False)
+
+
+def test_a_program_that_declares_a_schedule_otherwise_changes_it() -> None:
+    """A schedule that was declared follows its declaration, also after a restart, and is not created again."""
+    broker = opened()
+    broker.ensure_schedule("q", "s", HOURLY)
+    broker.reopen()
+    found = broker.ensure_schedule("q", "s", LATER)
+    assert (found.is_created, found.is_changed, found.spec, found.differing) == (False, True, LATER, [])
+    assert broker.get_schedule("q", "s").spec == LATER
+    assert not broker.ensure_schedule("q", "s", LATER).is_changed
 
 
 def test_a_schedule_goes_with_its_queue() -> None:

@@ -165,7 +165,8 @@ def test_staging_waits_for_room() -> None:
     waiting = start_stage(broker, b"6", part="other")
     publish(broker, batch=1)  # everything staged is dropped
     assert waiting.get() == StageResult(count=1)
-    full = start_stage(broker, b"7", b"8", b"9", part="never", batch=2)
+    broker.enqueue("q", b"7")
+    full = start_stage(broker, b"8", b"9", part="never", batch=2)
     broker.close()
     with pytest.raises(QueueFull):
         full.get()

@@ -316,7 +316,7 @@ LIMITS: list[tuple[dict[str, Any], dict[str, Any], type[FairlaneError], str]] = 
     ({}, {"waiting_bytes_max": 25}, PayloadTooLarge, "waiting_bytes_max of queue 'q' is 25"),
     ({}, {"key_waiting_bytes_max": 25}, PayloadTooLarge, "key_waiting_bytes_max of queue 'q' is 25"),
     ({"upload_bytes_max": 25, "uploads_bytes_max": 25}, {}, PayloadTooLarge, "upload_bytes_max is 25"),
-    ({"waiting_bytes_max": 25}, {}, GlobalFull, "waiting_bytes_max bytes, 25"),
+    ({"waiting_bytes_max": 25}, {}, PayloadTooLarge, "waiting_bytes_max of all queues together is 25"),
 ]
 
 
@@ -328,9 +328,16 @@ def test_a_limit_is_named_as_soon_as_it_is_met(
     broker = broker_with(policy, settings=Settings(**({"piece_bytes": PIECE} | settings)))
     with pytest.raises(error, match=cause):
         uploaded(broker)
-    if error is PayloadTooLarge:
-        with pytest.raises(error, match=cause):
-            broker.begin_upload("q", size=26)
+    with pytest.raises(error, match=cause):
+        broker.begin_upload("q", size=26)
+
+
+def test_open_uploads_count_towards_the_limit_of_the_broker() -> None:
+    """One that would fit by itself is refused while the bytes of another are there."""
+    broker = broker_with(settings=Settings(piece_bytes=PIECE, waiting_bytes_max=30))
+    uploaded(broker, PAYLOAD[:20])
+    with pytest.raises(GlobalFull, match="waiting_bytes_max bytes, 30"):
+        uploaded(broker, PAYLOAD[:20])
 
 
 def test_open_uploads_of_a_caller_are_bounded() -> None:

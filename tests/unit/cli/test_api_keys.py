@@ -15,14 +15,16 @@ def test_an_api_key_is_created_listed_and_revoked(shell: Shell, tmp_path: Path) 
     """An API key is printed once, listed without its secret, and gone when revoked."""
     on = ["--data", str(tmp_path / "data")]
     grants = ["--grant", "produce:orders:acme,bakery", "--grant", "consume:mail.*", "--grant", "admin"]
+    grants += ["--grant", "produce:orders:acme::acme-*,load"]
     outcome = shell.ok(*on, "key", "create", "ci", *grants, "--expires-in", "30d")
     secret = outcome.out.strip()
     assert secret.startswith("fl_")
     assert secret not in outcome.err
     (key,) = shell.ok(*on, "-o", "json", "key", "list").json
+    assert key["grants"][3] == {"right": "produce", "queues": "orders", "keys": ["acme"], "sinks": ["acme-*", "load"]}
     assert (key["name"], key["expires_ms"] - key["created_ms"]) == ("ci", pytest.approx(30 * 86_400_000, abs=60_000))
     table = shell.ok(*on, "key", "list").out
-    assert "produce:orders:acme,bakery, consume:mail.*, admin:*" in table
+    assert "produce:orders:acme,bakery, consume:mail.*, admin:*, produce:orders:acme::acme-*,load" in table
     assert secret.rpartition("_")[2] not in table
     shell.ok(*on, "key", "revoke", key["id"])
     assert shell.ok(*on, "-o", "json", "key", "list").json == []

@@ -22,6 +22,7 @@ def test_a_folder_is_checked(shell: Shell, tmp_path: Path) -> None:
         broker.enqueue("jobs", b"x")
     found = shell.ok("--data", str(folder), "doctor", "-o", "json").json
     assert [(each["check"], each["state"]) for each in found][:1] == [("store", "ok")]
+    assert {each["check"] for each in found} == {"store", "disk", "descriptors", "scheduler"}
     assert found[-1] == {"check": "scheduler", "state": "ok", "found": "plain Python"}
     (folder / "store" / "HIGH-WATER").unlink()
     outcome = shell.run("--data", str(folder), "doctor")
@@ -41,21 +42,33 @@ def test_clocks_that_differ_are_a_warning() -> None:
 
 
 def test_metrics_are_judged() -> None:
-    """A full disk is wrong; few descriptors, failed commits and bugs are warnings."""
+    """A full disk is wrong; few descriptors, limits that are nearly reached, failed commits and bugs are warnings."""
     text = "# HELP x\nfairlane_disk_free_bytes 10\nfairlane_disk_reserve_bytes 20\nprocess_open_fds 90\n"
+    text += "fairlane_waiting_used_ratio 0.05\nfairlane_waiting_bytes_used_ratio 0.93\n"
     text += 'process_max_fds 100\nfairlane_commit_failures_total 1\nfairlane_calls_total{verb="ack"} 3\n'
     found = {each.check: each.state for each in metric_findings(samples_of(text))}
-    assert found == {"disk": "wrong", "descriptors": "warning", "commits": "warning", "internal errors": "ok"}
+    assert found == {
+        "disk": "wrong",
+        "descriptors": "warning",
+        "waiting_max": "ok",
+        "waiting_bytes_max": "warning",
+        "commits": "warning",
+        "internal errors": "ok",
+    }
 
 
 def test_queues_that_are_nearly_full_or_paused_are_named(shell: Shell) -> None:
     """Other queues are not mentioned."""
     shell.broker.create_queue("full", {"waiting_max": 2})
+    shell.broker.create_queue("heavy", {"waiting_bytes_max": 100})
     for queue in ("full", "full", "jobs"):
         shell.broker.enqueue(queue, b"x")
+    shell.broker.enqueue("heavy", bytes(90))
+    shell.broker.lease("full")
     shell.broker.pause("jobs")
     found = [(each.check, each.found) for each in queue_findings(shell.broker.queues())]
     assert found == [
-        ("queue full", "2 of waiting_max 2 messages wait"),
+        ("queue full", "has 2 messages of waiting_max 2"),
+        ("queue heavy", "has 90 B of waiting_bytes_max 100 B"),
         ("queue jobs", "paused, with 1 message waiting"),
     ]

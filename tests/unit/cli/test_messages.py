@@ -17,7 +17,9 @@ def test_messages_are_peeked(shell: Shell) -> None:
     rest = shell.ok("-o", "json", "peek", "jobs", "--after", ids[1]).json
     assert [view["payload"] for view in rest] == ["2", "3"]
     assert [view["id"] for view in shell.ok("-o", "json", "peek", "jobs", "--key", "k1").json] == ids[1::2]
-    assert shell.broker.queue("jobs").waiting == 4
+    shell.broker.lease("jobs")
+    assert [view["id"] for view in shell.ok("-o", "json", "peek", "jobs", "--status", "leased").json] == ids[:1]
+    assert shell.broker.queue("jobs").waiting == 3
 
 
 def test_payloads_play_no_tricks_on_a_terminal(shell: Shell) -> None:

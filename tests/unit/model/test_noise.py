@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from fairlane.model.noise import KeyLoad, noisy_keys, victims
+from fairlane.model.noise import KeyLoad, demand, noisy_keys, victims
 from fairlane.model.shares import entitlements
 
 
@@ -41,6 +41,12 @@ def test_the_tenant_that_waits_longest_on_its_own_backlog_is_no_victim() -> None
     found = loads({"acme": 500} | {f"t{number}": 91 for number in range(11)}, capacity=1_000)
     assert noisy_keys(found) == ["acme"]
     assert victims(found) == []
+
+
+def test_refusals_are_not_added_to_a_backlog_from_before_them() -> None:
+    """A throttled key with a full queue wants what it brings now, 45; its backlog came at twice the pace of 10."""
+    assert demand(arrived=11, served=11, refused=34, waiting=137, waited_ms=68_000, window_ms=10_000) == 45
+    assert demand(arrived=0, served=11, refused=0, waiting=137, waited_ms=68_000, window_ms=10_000) > 20
 
 
 @pytest.mark.parametrize("count", [2, 3, 10, 100])

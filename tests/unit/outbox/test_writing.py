@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import psycopg
+import psycopg2
 import pytest
 import sqlalchemy
+from psycopg.rows import dict_row
+from psycopg2.extras import RealDictCursor
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -33,6 +39,46 @@ def with_psycopg(url: str, *, commits: bool) -> None:
             connection.rollback()
 
 
+def with_dictionaries(url: str, *, commits: bool) -> None:
+    """Write two messages with psycopg, whose rows are dictionaries."""
+    with psycopg.connect(url, row_factory=dict_row) as connection:
+        enqueue(connection, "mail", b"one", fairness_key=("acme", "eu"))
+        enqueue(connection.cursor(), "mail", b"two", headers={"a": "b"}, priority="high")
+        if not commits:
+            connection.rollback()
+
+
+def with_psycopg2(url: str, *, commits: bool) -> None:
+    """Write two messages with psycopg2, the second over a cursor whose rows are dictionaries."""
+    connection = psycopg2.connect(url)
+    enqueue(connection, "mail", b"one", fairness_key=("acme", "eu"))
+    enqueue(connection.cursor(cursor_factory=RealDictCursor), "mail", b"two", headers={"a": "b"}, priority="high")
+    if commits:
+        connection.commit()
+    connection.close()
+
+
+_DJANGO = """
+import json, sys
+from django.conf import settings
+settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", **json.loads(sys.argv[1])}})
+from django.db import connection, transaction
+from fairlane.outbox import enqueue
+with transaction.atomic(), connection.cursor() as cursor:
+    enqueue(connection, "mail", b"one", fairness_key=("acme", "eu"))
+    enqueue(cursor, "mail", b"two", headers={"a": "b"}, priority="high")
+    transaction.set_rollback(sys.argv[2] == "rollback")
+"""
+
+
+def with_django(url: str, *, commits: bool) -> None:
+    """Write two messages with Django, the second over a cursor."""
+    parts = urlsplit(url)
+    terms = {"USER": parts.username, "NAME": parts.path[1:], "HOST": parse_qs(parts.query)["host"][0]}
+    ending = "commit" if commits else "rollback"
+    subprocess.run([sys.executable, "-c", _DJANGO, json.dumps(terms), ending], check=True)
+
+
 def with_sqlalchemy(url: str, *, commits: bool) -> None:
     """Write two messages with SQLAlchemy, over a connection and over a session."""
     engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url))
@@ -54,16 +100,48 @@ async def with_async_psycopg(url: str, *, commits: bool) -> None:
             await connection.rollback()
 
 
+async def with_async_dictionaries(url: str, *, commits: bool) -> None:
+    """Write two messages with psycopg on asyncio, whose rows are dictionaries."""
+    async with await psycopg.AsyncConnection.connect(url, row_factory=dict_row) as connection:
+        await enqueue_async(connection, "mail", b"one", fairness_key=("acme", "eu"))
+        await enqueue_async(connection.cursor(), "mail", b"two", headers={"a": "b"}, priority="high")
+        if not commits:
+            await connection.rollback()
+
+
 async def with_asyncpg(url: str, *, commits: bool) -> None:
-    """Write two messages with asyncpg, over a connection and over one of a pool."""
-    parts = urlsplit(url)
-    terms = {"user": parts.username, "database": parts.path[1:], "host": parse_qs(parts.query)["host"][0]}
-    async with asyncpg.create_pool(**terms, min_size=1, max_size=1) as pool, pool.acquire() as connection:
+    """Write two messages with asyncpg, over a connection of a pool that encodes JSON by itself."""
+
+    async def use_json(connection: asyncpg.Connection) -> None:
+        await connection.set_type_codec("jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+
+    terms = asyncpg_terms(url)
+    async with (
+        asyncpg.create_pool(**terms, min_size=1, max_size=1, init=use_json) as pool,
+        pool.acquire() as connection,
+    ):
         transaction = connection.transaction()
         await transaction.start()
         await enqueue_async(connection, "mail", b"one", fairness_key=("acme", "eu"))
         await enqueue_async(connection, "mail", b"two", headers={"a": "b"}, priority="high")
         await (transaction.commit() if commits else transaction.rollback())
+
+
+def asyncpg_terms(url: str) -> dict[str, str | None]:
+    """Return what asyncpg needs to connect."""
+    parts = urlsplit(url)
+    return {"user": parts.username, "database": parts.path[1:], "host": parse_qs(parts.query)["host"][0]}
+
+
+async def with_sqlalchemy_over_asyncpg(url: str, *, commits: bool) -> None:
+    """Write two messages with SQLAlchemy on asyncpg, over a connection and over a session."""
+    engine = create_async_engine("postgresql+asyncpg://", connect_args=asyncpg_terms(url))
+    async with engine.connect() as connection, AsyncSession(connection) as session:
+        await enqueue_async(connection, "mail", b"one", fairness_key=("acme", "eu"))
+        await enqueue_async(session, "mail", b"two", headers={"a": "b"}, priority="high")
+        if commits:
+            await connection.commit()
+    await engine.dispose()
 
 
 async def with_async_sqlalchemy(url: str, *, commits: bool) -> None:
@@ -83,7 +161,7 @@ WRITTEN = [
 ]
 
 
-@pytest.mark.parametrize("write", [with_psycopg, with_sqlalchemy])
+@pytest.mark.parametrize("write", [with_psycopg, with_dictionaries, with_psycopg2, with_sqlalchemy, with_django])
 def test_messages_are_written_in_the_callers_transaction(shop: str, write: Callable[..., None]) -> None:
     """A message is in the outbox if the caller's transaction commits, and is not if it rolls back."""
     write(shop, commits=False)
@@ -92,7 +170,16 @@ def test_messages_are_written_in_the_callers_transaction(shop: str, write: Calla
     assert rows(shop) == WRITTEN
 
 
-@pytest.mark.parametrize("write", [with_async_psycopg, with_asyncpg, with_async_sqlalchemy])
+@pytest.mark.parametrize(
+    "write",
+    [
+        with_async_psycopg,
+        with_async_dictionaries,
+        with_asyncpg,
+        with_async_sqlalchemy,
+        with_sqlalchemy_over_asyncpg,
+    ],
+)
 def test_messages_are_written_in_the_callers_async_transaction(
     shop: str, write: Callable[..., Awaitable[None]]
 ) -> None:
@@ -111,7 +198,7 @@ def test_jobs_of_tasks_and_values_are_messages_as_well(shop: str) -> None:
     """The message of a typed task is written with all its terms, and a value as JSON."""
     app = App()
 
-    @app.task(queue="mail", key="tenant", unique="number")
+    @app.task(queue="mail", key="tenant")
     def charge(number: int, tenant: str) -> None: ...
 
     with psycopg.connect(shop) as connection:
@@ -121,7 +208,7 @@ def test_jobs_of_tasks_and_values_are_messages_as_well(shop: str) -> None:
             enqueue(connection, "mail", b"", json=None)
     terms = {"headers": {"fairlane-task": "charge"}, "fairness_key": "acme", "delay_ms": 300_000}
     assert rows(shop) == [
-        ("mail", b'{"number":7,"tenant":"acme"}', {**terms, "unique_key": "charge:7"}),
+        ("mail", b'{"number":7,"tenant":"acme"}', terms),
         ("mail", b'{"a":[1]}', {"priority": "low"}),
     ]
 
@@ -155,6 +242,7 @@ def test_an_application_needs_only_usage_of_the_schema(shop: str) -> None:
     [
         ("no queue!", {}, "no queue!"),
         ("mail", {"dedup_id": "x"}, "no dedup id"),
+        ("mail", {"unique_key": "x"}, "no unique key, here 'x'"),
         ("mail", {"weight": 0}, "weight"),
     ],
 )
@@ -171,5 +259,7 @@ def test_an_invalid_message_is_refused_before_the_database_sees_it(
 
 def test_another_kind_of_connection_is_refused() -> None:
     """An object that is no connection of a known driver is refused with the names of the drivers."""
-    with pytest.raises(InvalidArgument, match="Expected a connection of psycopg or sqlalchemy, got int"):
+    with pytest.raises(
+        InvalidArgument, match="Expected a connection of psycopg, psycopg2, sqlalchemy or django, got int"
+    ):
         enqueue(7, "mail", b"")

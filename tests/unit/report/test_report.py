@@ -96,7 +96,8 @@ def test_a_flood_is_noisy_also_if_it_is_refused(tables: Path, tmp_path: Path) ->
     assert row["wanted_part"] == pytest.approx(900 / 1_100)
     make_report(tables, tmp_path / "out")
     summary = (tmp_path / "out" / "report.md").read_text().partition("## ")[0]
-    assert "flood was noisy in mail: 81.8 % of all work was its, 9.0 times its share" in summary
+    named = "flood was noisy in mail in the hour from 1970-01-01 00:00:00 UTC"
+    assert f"{named}: 81.8 % of all work was its, 9.0 times its share" in summary
 
 
 def test_a_tenant_that_is_served_while_others_wait_is_not_accused(tables: Path, tmp_path: Path) -> None:
@@ -120,7 +121,61 @@ def test_a_victim_got_less_while_another_got_more(tables: Path, tmp_path: Path) 
     write(tables, "fairness_keys", "2026-03-04", rows)
     make_report(tables, tmp_path / "out")
     summary = (tmp_path / "out" / "report.md").read_text()
-    assert "poor received 20.0 % of the service of unfair, less than the 50.0 % that it was entitled to" in summary
+    named = "poor received 20.0 % of the service of unfair in the hour from 1970-01-01 00:00:00 UTC"
+    assert f"{named}, less than the 50.0 % that it was entitled to" in summary
+
+
+HOUR = 3_600_000
+
+
+def write_day(tables: Path, floods: dict[int, int], *, served: int = 20) -> None:
+    """Write a day in which three tenants bring 100 an hour and get them, and flood in some hours more than it gets."""
+    quiet = [(key, at * HOUR) for key in "abc" for at in range(24)]
+    usages = [usage("mail", key, enqueued_cost=100) | {"hour_ms": at_ms} for key, at_ms in quiet]
+    usages += [usage("mail", "flood", enqueued_cost=cost) | {"hour_ms": at * HOUR} for at, cost in floods.items()]
+    shares = [share("mail", key, at_ms, 100, 100.0) for key, at_ms in quiet]
+    shares += [share("mail", "flood", at * HOUR, served, float(served)) for at in range(24)]
+    write(tables, "tenant_usage", "2026-03-04", usages)
+    write(tables, "fairness_keys", "2026-03-04", shares)
+
+
+def named(tables: Path, tmp_path: Path, section: str, queue: str = "mail") -> list[tuple[Any, ...]]:
+    """Return who is named in a section, in how many hours, and when in the worst."""
+    rows = sections(tables, tmp_path)[section]
+    return [(row["key"], row["hours"], row["worst_ms"] // HOUR) for row in rows if row["queue"] == queue]
+
+
+def test_a_flood_of_ten_minutes_is_noisy_in_its_hour(tables: Path, tmp_path: Path) -> None:
+    """Over the day it wants less than a tenth of the capacity too much, but in its hours far more."""
+    write_day(tables, {3: 220, 9: 250})
+    assert named(tables, tmp_path, "noisy") == [("flood", 2, 9)]
+    make_report(tables, tmp_path / "out")
+    summary = (tmp_path / "out" / "report.md").read_text().partition("## ")[0]
+    assert "flood was noisy in mail in the hour from 1970-01-01 09:00:00 UTC, the worst of 2: " in summary
+
+
+def test_a_batch_that_is_served_within_the_next_hour_is_no_flood(tables: Path, tmp_path: Path) -> None:
+    """A batch just before the full hour looks like a backlog, but there were consumers for it."""
+    write_day(tables, {3: 220}, served=220)
+    assert named(tables, tmp_path, "noisy") == []
+    write(tables, "tenant_usage", "2026-03-04", [usage("late", key, enqueued_cost=100) for key in "abc"])
+    write(tables, "tenant_usage", "2026-03-04", [usage("late", "batch", enqueued_cost=1_000)])
+    rows = [share("late", key, 0, 100, 100.0) for key in "abc"]
+    rows += [share("late", "batch", 0, 10, 10.0), share("late", "batch", HOUR, 990, 990.0)]
+    write(tables, "fairness_keys", "2026-03-04", rows)
+    assert named(tables, tmp_path, "noisy", "late") == []
+
+
+def test_a_run_of_several_hours_lacks_where_others_were_served(tables: Path, tmp_path: Path) -> None:
+    """A tenant that waits quietly for three hours is a victim of the one in which another was served its share."""
+    rows = [
+        share("still", "poor", 0, 0, 50.0, until_ms=3 * HOUR),
+        share("still", "greedy", HOUR, 100, 50.0),
+    ]
+    write(tables, "fairness_keys", "2026-03-04", rows)
+    assert named(tables, tmp_path, "deprived", "still") == [("poor", 1, 1)]
+    (row,) = [row for row in sections(tables, tmp_path)["deprived"] if row["queue"] == "still"]
+    assert (row["share"], row["entitled_share"]) == (0.0, 0.5)
 
 
 def test_csv_holds_every_row_and_no_formula(tables: Path, tmp_path: Path) -> None:

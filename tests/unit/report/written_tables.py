@@ -56,9 +56,9 @@ def latency(queue: str, key: str, *waits: int) -> dict[str, Any]:
 
 
 def share(queue: str, key: str, start: int, served: int, entitled: float, **more: int) -> dict[str, Any]:
-    """Return a row of ``fairness_keys``, as far as a report reads it."""
+    """Return a row of ``fairness_keys``, as far as a report reads it: of one minute, unless it says more."""
     told = {"queue": queue, "top_key": key, "from_ms": start, "served_cost": served, "entitled_cost": entitled}
-    return told | {"waited_ms": 0, "starved_ms": 0, "weight": 1} | more
+    return told | {"until_ms": start + 60_000, "waited_ms": 0, "starved_ms": 0, "weight": 1} | more
 
 
 def death(signature: str, *, count: int, first: int, keys: list[str], day_id: str = "s1") -> dict[str, Any]:

@@ -24,6 +24,7 @@ from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.asgi import DIRECT_SOCKET
 from fairlane.server.interfaces.http import HttpInterface
 from fairlane.server.limits import CallLimits
+from fairlane.server.live.history import QUEUES_MAX
 from fairlane.testing.clock import FakeClock, SeededEntropy
 from fairlane.verbs.keys import CreateKey, Grant
 from fairlane.wire.frames import (
@@ -83,11 +84,14 @@ async def opened(
     hosts: frozenset[str] | None = None,
     clock: FakeClock | None = None,
     settings: Settings | None = None,
+    metrics_queues_max: int = QUEUES_MAX,
 ) -> AsyncIterator[LocalServer]:
     """Open a server with one queue, ``orders``; its time is the machine's unless a clock is given."""
     async with await _broker(clock, settings or Settings()) as broker:
         keys = ApiKeys(broker, is_required=requires_auth)
-        context = ServerContext(LocalGateway(broker), api_keys=keys, limits=limits, hosts=hosts)
+        context = ServerContext(
+            LocalGateway(broker), api_keys=keys, limits=limits, hosts=hosts, metrics_queues_max=metrics_queues_max
+        )
         await broker.create_queue("orders")
         transport = httpx.ASGITransport(app=HttpInterface(context))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from fairlane.model.histogram import bucket_of
 from fairlane.model.message import NewMessage
 from fairlane.server.live.history import KEYS_MAX, SPANS, HistoryRings, Resolution, Slot, SlotRing
+from fairlane.server.live.recorder import IDLE_MS
 from fairlane.testing.clock import FakeClock
 from fairlane.verbs.keys import Grant
 
@@ -156,6 +158,52 @@ def test_an_outage_is_a_gap() -> None:
             slots = (await server.http.get("/v1/history?queue=orders")).json()["slots"]
             assert slots[-1]["covered_ms"] == 60_000
             assert slots[-1]["at_ms"] - slots[-2]["at_ms"] == 60_000
+
+    run(main())
+
+
+def test_an_idle_queue_gives_way_to_a_busy_one() -> None:
+    """With more queues than the limit, one that was busy keeps its history for ten minutes and no longer."""
+
+    async def main() -> None:
+        clock = FakeClock()
+        async with opened(clock=clock, metrics_queues_max=1) as server:
+
+            async def sampled(queue: str, wait_ms: int = 10_000) -> dict[str, Any]:
+                clock.advance(wait_ms)
+                await server.context.recorder.sample()
+                found: dict[str, Any] = (await server.http.get(f"/v1/history?queue={queue}")).json()
+                return found
+
+            await server.broker.enqueue("orders", b"")
+            await server.broker.ack(*await server.broker.lease("orders", 1))
+            since_ms = server.broker.now_ms()
+            assert (await sampled("orders"))["since_ms"] == since_ms
+            await server.broker.create_queue("busy")
+            await server.broker.enqueue("busy", b"")
+            unknown = await sampled("busy", IDLE_MS - 10_000)
+            assert (unknown["since_ms"], unknown["slots"]) == (None, [])
+            assert len((await sampled("busy"))["slots"]) == 1
+            await server.broker.enqueue_many("busy", [NewMessage()] * 3)
+            assert (await sampled("busy"))["slots"][-1]["enqueued"] == 3
+            assert (await sampled("orders"))["since_ms"] is None
+
+    run(main())
+
+
+def test_a_queue_that_never_did_anything_gives_way_at_once() -> None:
+    """Queues that nobody uses keep no busy one from its history."""
+
+    async def main() -> None:
+        clock = FakeClock()
+        async with opened(clock=clock, metrics_queues_max=1) as server:
+            await server.context.recorder.sample()
+            assert server.context.recorder.history.queues == {"orders"}
+            await server.broker.create_queue("busy")
+            await server.broker.enqueue("busy", b"")
+            clock.advance(10_000)
+            await server.context.recorder.sample()
+            assert server.context.recorder.history.queues == {"busy"}
 
     run(main())
 

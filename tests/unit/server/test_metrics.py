@@ -341,7 +341,7 @@ def test_requests_without_a_valid_key_are_counted() -> None:
 
 
 def test_the_process_and_the_payloads_are_measured() -> None:
-    """A scrape has processor time, memory and descriptors of the process, and the payloads that are kept."""
+    """A scrape has processor time, memory and descriptors, what is kept, and how much of the limits is used."""
 
     async def main() -> None:
         async with opened() as server:
@@ -352,6 +352,8 @@ def test_the_process_and_the_payloads_are_measured() -> None:
             assert 0 < found["process_open_fds", ()] <= found["process_max_fds", ()]
             assert 1_600_000_000 < found["process_start_time_seconds", ()] < datetime.now(UTC).timestamp()
             assert found["fairlane_held_bytes", ()] == 1_000
+            assert found["fairlane_waiting_used_ratio", ()] == 1 / 4_000_000
+            assert found["fairlane_waiting_bytes_used_ratio", ()] == 1_000 / 2**38
             assert ("fairlane_disk_free_bytes", ()) not in found  # this broker is in memory
 
     run(main())

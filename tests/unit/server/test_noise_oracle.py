@@ -15,7 +15,7 @@ from fairlane.model.views import KeyView, QueueView
 from fairlane.report.noise import noisy
 from fairlane.report.tables import Period, Tables
 from fairlane.server.live.snapshot import sample_queue
-from fairlane.server.live.windows import KeyWindows
+from fairlane.server.live.windows import HeldBy, KeyWindows
 from tests.unit.report.written_tables import share, usage, write
 
 DAY = "2026-03-01"
@@ -27,9 +27,13 @@ class Tenant:
 
     name: str
     rate: float
+    weight: int = 1
     throttle: float | None = None
     waiting_max: int = 10**9
+    patience: int = 0
+    """For how many seconds a producer waits for capacity before a message counts as refused."""
     is_flooder: bool = False
+    at_limit: deque[int] = field(default_factory=deque)
     owed: float = 0.0
     tokens: float = 0.0
     backlog: deque[int] = field(default_factory=deque)
@@ -39,18 +43,25 @@ class Tenant:
     served: int = 0
 
     def send(self, second: int) -> tuple[int, int]:
-        """Return how many messages of this second are enqueued, and how many refused."""
+        """Return how many messages are enqueued in this second, and how many refused."""
         self.owed += self.rate
         count, self.owed = int(self.owed), self.owed % 1
-        taken = min(count, self.waiting_max - len(self.backlog))
+        self.at_limit.extend([second] * count)
+        taken = min(len(self.at_limit), self.waiting_max - len(self.backlog))
         self.backlog.extend([second] * taken)
+        self.at_limit = deque(list(self.at_limit)[taken:])
+        refused = sum(second - came >= self.patience for came in self.at_limit)
+        self.at_limit = deque(list(self.at_limit)[refused:])
         self.arrived += taken
-        self.refused += count - taken
+        self.refused += refused
         self.tokens = min(self.tokens + (self.throttle or 0.0), max(1.0, self.throttle or 0.0))
-        return taken, count - taken
+        return taken, refused
 
     def may_go(self) -> bool:
-        return bool(self.backlog) and (self.throttle is None or self.tokens >= 1)
+        return bool(self.backlog) and not self.is_throttled()
+
+    def is_throttled(self) -> bool:
+        return self.throttle is not None and self.tokens < 1
 
     def go(self, second: int) -> None:
         """Hand out the oldest message."""
@@ -66,21 +77,23 @@ class Tenant:
             key=self.name,
             messages=len(self.backlog),
             leased=0,
-            weight=1,
+            weight=self.weight,
             cap=None,
             deficit=0,
             is_paused=False,
             wait_p99_ms=max((wait for _, wait in self.waits), default=None),
-            throttle=None if self.throttle is None or self.tokens >= 1 or not self.backlog else "slow",
+            throttle="slow" if self.backlog and self.is_throttled() else None,
+            may_go=self.may_go(),
         )
 
 
 def serve(tenants: list[Tenant], capacity: int, second: int, first: int) -> tuple[list[Key], int]:
-    """Hand out one message of each tenant in turns, as a fair scheduler does, and return whose they were."""
+    """Hand out as many messages of each tenant in turns as it has weight, and return whose they were."""
     names: list[Key] = []
     idle = 0
-    while len(names) < capacity and idle < len(tenants):
-        tenant = tenants[first % len(tenants)]
+    turns = [tenant for tenant in tenants for _ in range(tenant.weight)]
+    while len(names) < capacity and idle < len(turns):
+        tenant = turns[first % len(turns)]
         first += 1
         if tenant.may_go():
             tenant.go(second)
@@ -92,7 +105,10 @@ def serve(tenants: list[Tenant], capacity: int, second: int, first: int) -> tupl
 
 
 def played(tenants: list[Tenant], capacity: int, *, seconds: int, watched_from: int) -> list[set[str]]:
-    """Run tenants for some seconds, and return who the live view calls noisy at the end, by window."""
+    """Run tenants for some seconds, and return who the live view calls noisy at the end, by window.
+
+    Everybody is served fairly, so nobody may be called a victim.
+    """
     windows, first = KeyWindows(watched_from * 1_000, random=Random(0)), 0
     for second in range(seconds):
         sent = [(tenant, *tenant.send(second)) for tenant in tenants]
@@ -102,9 +118,13 @@ def played(tenants: list[Tenant], capacity: int, *, seconds: int, watched_from: 
             windows.refuse([(tenant.name, count) for tenant, _, count in sent if count])
             windows.serve(names, [1] * len(names))
             windows.roll(second * 1_000)
-            windows.hold({}, second * 1_000)
+            throttled: list[Key] = [each.name for each in tenants if each.is_throttled()]
+            windows.hold(dict.fromkeys(throttled, HeldBy("throttle", "slow")), second * 1_000)
+            windows.note_ready([each.name for each in tenants if each.may_go()], second * 1_000)
     view = view_of([tenant.view(seconds) for tenant in tenants])
-    sample = sample_queue(view, windows, lambda _: 1, seconds * 1_000)
+    weights: dict[Key, int] = {tenant.name: tenant.weight for tenant in tenants}
+    sample = sample_queue(view, windows, weights.__getitem__, seconds * 1_000)
+    assert [window.victims for window in sample.windows] == [[], [], []]
     return [{str(each.key) for each in window.noisy} for window in sample.windows]
 
 
@@ -131,22 +151,30 @@ def view_of(keys: list[KeyView]) -> QueueView:
 def mix(random: Random) -> tuple[list[Tenant], int]:
     """Return tenants that send at most 1.3 times their part, some that send far more than is left, and the capacity.
 
-    Some of the tenants are throttled below what they send, and in half of the mixes the queue refuses what is too much.
+    Their parts go by weight. Some of them are throttled below what they send. In half of the mixes limits refuse what
+    is too much, from half of the tenants only after their producers have waited for capacity.
     """
     capacity, count, flooders = random.randint(20, 100), random.randint(4, 40), random.randint(0, 3)
-    part = capacity / count
-    waiting_max = random.choice([10**9, random.randint(5, 200)])
-    quiet = [Tenant(f"quiet{at}", part * random.uniform(0.1, 1.3)) for at in range(count - flooders)]
-    for tenant in quiet[::5]:
-        tenant.throttle = tenant.rate * random.uniform(0.3, 2)
-    left = max(0.0, capacity - sum(tenant.rate for tenant in quiet)) / max(1, flooders)
-    floods = [
-        Tenant(f"flood{at}", max(2.6 * left, 3 * part, left + 0.25 * capacity) * random.uniform(1, 5), is_flooder=True)
-        for at in range(flooders)
+    heaviest, waiting_max = random.choice([1, 5]), random.choice([10**9, random.randint(5, 200)])
+    tenants = [
+        Tenant(
+            f"flood{at}" if at < flooders else f"quiet{at}", 0, random.randint(1, heaviest), is_flooder=at < flooders
+        )
+        for at in range(count)
     ]
-    tenants = [*quiet, *floods]
+    part = capacity / sum(tenant.weight for tenant in tenants)
+    floods, quiet = tenants[:flooders], tenants[flooders:]
+    for at, tenant in enumerate(quiet):
+        tenant.rate = part * tenant.weight * random.uniform(0.1, 1.3)
+        tenant.throttle = tenant.rate * random.uniform(0.3, 2) if at % 5 == 0 else None
+    left = max(0.0, capacity - sum(tenant.rate for tenant in quiet)) / max(1, sum(each.weight for each in floods))
+    for tenant in floods:
+        own = left * tenant.weight
+        least = max(2.6 * own, 3 * part * tenant.weight, own + 0.25 * capacity)
+        tenant.rate = least * random.uniform(1, 5)
     for tenant in tenants:
         tenant.waiting_max = waiting_max
+        tenant.patience = random.choice([0, random.randint(1, 20)])
     random.shuffle(tenants)
     return tenants, capacity
 
@@ -163,7 +191,7 @@ def test_200_random_mixes_have_no_false_accusation_and_no_missed_flood(tmp_path:
         assert found == [expected[queue]] * len(found), seed
         for each in tenants:
             # The simulation serves fairly, so what a tenant got is what it was entitled to.
-            shares.append(share(queue, each.name, 0, each.served, float(each.served), weight=1))
+            shares.append(share(queue, each.name, 0, each.served, float(each.served), weight=each.weight))
             costs = {"enqueued_cost": each.arrived, "refused_cost": each.refused, "refused": each.refused}
             usages.append(usage(queue, each.name, **costs))
     write(tmp_path, "fairness_keys", DAY, shares)

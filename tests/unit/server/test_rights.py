@@ -241,6 +241,8 @@ def test_rights_on_a_queue_are_rights_on_its_partitions(queues: str, allowed: li
         Grant(right="consume", keys=("a",)),
         Grant(right="produce", throttles=("a*b",)),
         Grant(right="admin", throttles=("a",)),
+        Grant(right="produce", sinks=("a*b",)),
+        Grant(right="consume", sinks=("a",)),
     ],
 )
 def test_a_grant_that_makes_no_sense_is_refused(grant: Grant) -> None:

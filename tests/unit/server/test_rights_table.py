@@ -27,7 +27,7 @@ from tests.unit.server.test_rights import RECEIPT, body_of
 
 ROLES: Final[Mapping[str, tuple[Grant, ...]]] = {
     "other": tuple(Grant(right=right, queues="other*") for right in ("produce", "consume", "observe", "admin")),
-    "tenant": (Grant(right="produce", queues="orders", keys=("acme",)),),
+    "tenant": (Grant(right="produce", queues="orders", keys=("acme",), sinks=("acme-*",)),),
     "producer": (Grant(right="produce", queues="orders"),),
     "consumer": (Grant(right="consume", queues="orders"),),
     "worker": (Grant(right="consume", queues="orders"), Grant(right="produce", queues="orders", keys=("acme",))),
@@ -39,6 +39,7 @@ ROLES: Final[Mapping[str, tuple[Grant, ...]]] = {
 """The callers, besides one without an API key: nobody is to be surprised by what their grants include."""
 
 PRODUCE = "tenant producer worker owner admin"
+ANY_SINK = "producer owner admin"
 CONSUME_ = "consumer worker owner admin"
 READ = "tenant producer consumer worker owner admin"
 OBSERVE = "consumer worker viewer monitor owner admin"
@@ -52,8 +53,8 @@ ALLOWED: Final[Mapping[str, str]] = {
     "drop_upload": PRODUCE,
     "uploads": PRODUCE,
     "read_payload": CONSUME_,
-    "stage": PRODUCE,
-    "publish": PRODUCE,
+    "stage": ANY_SINK,
+    "publish": ANY_SINK,
     "sinks": PRODUCE,
     "fan_out": PRODUCE,
     "lease": CONSUME_,
@@ -143,6 +144,21 @@ OBJECTS: Final[Mapping[str, tuple[str, dict[str, Any], str]]] = {
         "stage",
         {**PART, "messages": [{"fairness_key": ["bigcorp"]}]},
         "producer owner admin",
+    ),
+    "stage into a sink of its own": (
+        "stage",
+        {**PART, "sink": "acme-1", "messages": [{"fairness_key": ["acme"]}]},
+        "tenant producer owner admin",
+    ),
+    "stage for another tenant into a sink of its own": (
+        "stage",
+        {**PART, "sink": "acme-1", "messages": [{"fairness_key": ["bigcorp"]}]},
+        "producer owner admin",
+    ),
+    "publish to a sink of its own": (
+        "publish",
+        {"queue": "orders", "sink": "acme-1", "batch": 0, "parts": ["p"]},
+        "tenant producer owner admin",
     ),
     "lease from a partition": ("lease", {"queue": "orders~0"}, CONSUME_),
     "lease from another queue": ("lease", {"queue": "private"}, "admin"),

@@ -91,6 +91,8 @@ def test_booleans_have_several_spellings(text: str) -> None:
         (ServerSettings(grace_ms=-1), "grace_ms"),
         (ServerSettings(tls_certificate="a"), "must be set together"),
         (ServerSettings(tls_client_ca="a"), "tls_client_ca"),
+        (ServerSettings(tls_ca="a"), "tls_ca is only for nodes"),
+        (ServerSettings(node="n1", store="s3://bucket", tls_ca="/none"), "tls_ca: file '/none' does not exist"),
         (ServerSettings(tls_certificate="/none", tls_key="/none"), "does not exist"),
         (ServerSettings(host="0.0.0.0"), "tls_certificate"),  # noqa: S104 - it is rejected
         (ServerSettings(host="example.org", auth=False), "auth"),

@@ -14,6 +14,7 @@ from fairlane.verbs.keys import Grant
 from .local_server import LocalServer, connected, opened, run
 
 ACME = Grant(right="produce", keys=("acme",))
+ACME_SINK = Grant(right="produce", keys=("acme",), sinks=("s",))
 
 
 async def enqueued(server: LocalServer, key: str, *messages: dict[str, Any], queue: str = "orders") -> list[str]:
@@ -112,7 +113,7 @@ def test_forwarding_and_staging_are_held_to_the_grant() -> None:
     async def main() -> None:
         async with opened(requires_auth=True) as server:
             await server.broker.create_queue("next", QueuePolicy(fairness_key_from="header:tenant"))
-            worker = await server.key(Grant(right="consume", queues="orders"), ACME)
+            worker = await server.key(Grant(right="consume", queues="orders"), ACME_SINK)
             await server.broker.enqueue("orders", b"")
             (leased,) = await server.broker.lease("orders")
             receipt = {"id": leased.id, "token": leased.token}

@@ -24,6 +24,8 @@ from fairlane.testing.store_contract import commit_of
 from tests.conftest import BUCKET
 from tests.kit.servers.azurite import AzuriteServer
 from tests.kit.servers.stores import S3Server
+from tests.kit.waiting import PATIENCE_S
+from tests.unit.broker.brokers import Background
 
 _numbers = itertools.count(1)
 
@@ -183,6 +185,30 @@ def test_large_bodies_that_no_segment_names_are_swept_at_the_next_opening(bucket
     with opened(bucket) as again:
         assert apart(bucket) == [2]
         assert again.bodies([1, 2, 9]) == [None, LARGE, None]
+
+
+def test_commits_do_not_wait_for_a_fetch(bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the bucket is asked for a large body, others are written, synced and read."""
+    asked, may_answer, read = threading.Event(), threading.Event(), bucket.read
+
+    def slow(name: str) -> tuple[bytes, str] | None:
+        if name.startswith("bodies/") and threading.current_thread() is not threading.main_thread():
+            asked.set()
+            assert may_answer.wait(PATIENCE_S)
+        return read(name)
+
+    monkeypatch.setattr(bucket, "read", slow)
+    large = bytes(APART_BYTES_MIN)
+    with opened(bucket) as store:
+        store.write(commit_of(1, 1, bodies=[(1, large)]))
+        store.sync()
+        fetching = Background(lambda: store.fetch([1]))
+        assert asked.wait(PATIENCE_S)
+        store.write(commit_of(2, 1, bodies=[(2, b"small")]))
+        store.sync()
+        assert store.bodies([1, 2]) == [large, b"small"]
+        may_answer.set()
+        assert fetching.get() == [large]
 
 
 def test_the_number_of_runs_grows_slowly(bucket: S3Bucket) -> None:

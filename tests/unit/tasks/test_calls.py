@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from fairlane.errors import InvalidArgument, MessageDead
-from fairlane.tasks import App
+from fairlane.tasks import App, TaskCall
+from fairlane.testing import make_message
+from fairlane.worker import ThreadMessage, WorkMessage
 
 
 class Studio:
@@ -56,6 +61,73 @@ def test_a_failed_job_ends_its_chain_until_it_is_redriven() -> None:
         assert len(jobs.dead_letters("photos")) == 1
 
 
+def test_a_chain_creates_the_queues_of_all_its_jobs() -> None:
+    """The worker does not know the queue of the second job, which is created as its own app declares it."""
+    studio, shop = Studio(), App()
+
+    @shop.task(queue="bills", policy={"max_attempts": 7})
+    def bill() -> None: ...
+
+    with studio.app.testing() as jobs:
+        studio.app.chain(studio.resize.call("a"), bill.call()).send_sync()
+        plan = studio.app.fan_out([studio.app.chain(studio.resize.call("b"), bill.call())]).then(studio.publish.call(7))
+        asyncio.run(plan.send())
+        assert jobs.client.queue("bills").policy.max_attempts == 7
+        jobs.advance("1m")
+        assert jobs.client.queue("bills").waiting == 2
+
+
+def test_a_job_of_a_chain_waits_while_its_queue_is_full() -> None:
+    """The job before it runs once, though the queue has room for one job only, which takes an hour."""
+    studio = Studio()
+
+    @studio.app.task(queue="bills", policy={"waiting_max": 1}, result_ttl="1d")
+    async def bill(number: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(3600):
+                await asyncio.Event().wait()
+        studio.ran.append(f"bill {number}")
+
+    with studio.app.testing() as jobs:
+        bill.send_sync(1)
+        studio.app.chain(studio.check.call("a"), bill.call(2)).send_sync()
+        jobs.run()
+    assert studio.ran == ["check a", "bill 1", "bill 2"]
+
+
+def test_an_instant_in_a_chain_is_kept() -> None:
+    """A job with at starts then, however long the job before it took; one whose time has passed starts at once."""
+    app, ran = App(), list[tuple[int, datetime]]()
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+    @app.task
+    async def render() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2 * 3600):
+                await asyncio.Event().wait()
+
+    with app.testing(now=noon) as jobs:
+
+        @app.task
+        async def mail(hour: int) -> None:
+            ran.append((hour, jobs.now))
+
+        mails = [mail.options(at=noon + timedelta(hours=hour)).call(hour) for hour in (1, 6, 3)]
+        app.chain(render.call(), *mails).send_sync()
+        jobs.run()
+    assert ran == [(1, noon + timedelta(hours=2)), (6, noon + timedelta(hours=6)), (3, noon + timedelta(hours=6))]
+
+
+def test_the_last_job_of_a_fan_out_has_no_instant() -> None:
+    """Its delay counts from the end of the members; the error says where an instant is possible."""
+    studio = Studio()
+    at = studio.publish.options(at=datetime(2030, 1, 1, tzinfo=UTC)).call(7)
+    members = studio.app.fan_out([studio.resize.call("a")])
+    with pytest.raises(InvalidArgument, match=r"'publish' has at=.* In \.then\(app\.chain\("):
+        members.then(at)
+    members.then(studio.app.chain(studio.resize.call("b"), at))
+
+
 def test_a_chain_needs_a_call() -> None:
     """The error shows how to make one."""
     with pytest.raises(InvalidArgument, match=r"task\.call"):
@@ -78,6 +150,58 @@ def test_a_fan_out_runs_its_last_job_once_when_all_are_done() -> None:
         assert sorted(studio.ran[:-1]) == ["check b", "publish 1", "resize b", "resize c"]
         assert asyncio.run(sent.then.result()) == 7
         assert asyncio.run(sent.members[2].result()) == "C"
+
+
+def test_the_last_job_of_a_fan_out_gets_the_results_of_the_others() -> None:
+    """As handles by task, in the order of the calls, in sync and async tasks; with "run" also of those that failed."""
+    studio, seen = Studio(), list[object]()
+    app, resize, publish = studio.app, studio.resize, studio.publish
+
+    @app.task(queue="albums")
+    async def index(message: WorkMessage) -> None:
+        seen.append([await job.result() for job in resize.jobs_before(message)])
+        seen.append([await job.result() for job in publish.jobs_before(message)])
+        seen.append([(await job.status()).status for job in studio.check.jobs_before(message)])
+
+    @app.task(queue="albums")
+    def note(message: ThreadMessage) -> None:
+        seen.append([job.result() for job in resize.thread_jobs_before(message)])
+
+    with app.testing() as jobs:
+        bad = studio.check.options(result_ttl="1h").call("bad")
+        members: list[TaskCall[Any]] = [
+            resize.call("c"),
+            publish.call(1),
+            bad,
+            resize.call("a"),
+            publish.call(2),
+            resize.call("b"),
+        ]
+        sent = asyncio.run(app.fan_out(members).then(index.call(), on_failure="run").send())
+        assert [member.task for member in sent.members] == [member.task.name for member in members]
+        app.fan_out([resize.call("d")]).then(app.chain(note.call(), publish.call(3))).send_sync()
+        jobs.run()
+    assert sorted(map(str, seen)) == ["['C', 'A', 'B']", "['D']", "['dead']", "[1, 2]"]
+
+
+def test_a_job_of_a_chain_gets_the_result_of_the_one_before() -> None:
+    """Each job has one before it, whatever failed in between; the first has none."""
+    studio, seen = Studio(), list[object]()
+    app, resize = studio.app, studio.resize
+
+    @app.task(queue="albums", result_ttl="1h", policy={"backoff_ms": 1_000})
+    async def shout(message: WorkMessage) -> str:
+        if message.attempt == 1:
+            raise ConnectionError("busy")
+        (before,) = resize.jobs_before(message) or app.tasks["shout"].jobs_before(message)
+        seen.append(await before.result())
+        return f"{await before.result()}!"
+
+    with app.testing() as jobs:
+        app.chain(resize.call("a"), shout.call(), shout.call()).send_sync()
+        jobs.run()
+    assert seen == ["A", "A!"]
+    assert resize.thread_jobs_before(make_message(resize.message("a"))) == []
 
 
 def test_a_failed_member_keeps_the_last_job_from_running() -> None:

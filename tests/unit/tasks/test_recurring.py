@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fairlane.errors import InvalidArgument
+from fairlane.model.schedules import ScheduleSpec
 from fairlane.tasks import App
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -50,6 +51,22 @@ def test_an_operators_schedule_stays_and_is_logged(caplog: pytest.LogCaptureFixt
         harness.run()
         assert harness.client.get_schedule("reports", "nightly").spec.cron == "0 7 * * *"
     assert "has cron='0 7 * * *', and the program declares '30 6 * * *'" in caplog.text
+
+
+def test_a_changed_declaration_changes_the_schedule() -> None:
+    """A worker that starts with another expression and other options of a task changes its schedule."""
+
+    app = App()
+
+    @app.task(queue="reports", cron="0 7 * * *", catch_up="all", overlap="skip", jitter="5m")
+    def nightly() -> None: ...
+
+    with app.testing(now=NOW) as harness:
+        harness.client.create_queue("reports")
+        harness.client.ensure_schedule("reports", "nightly", ScheduleSpec(cron="30 6 * * *"))  # as it was declared
+        harness.run()
+        spec = harness.client.get_schedule("reports", "nightly").spec
+    assert (spec.cron, spec.catch_up, spec.overlap, spec.jitter_ms) == ("0 7 * * *", "all", "skip", 300_000)
 
 
 def test_a_task_that_no_schedule_can_send_is_refused() -> None:

@@ -13,7 +13,7 @@ from fairlane.client import QueuePolicy
 from fairlane.errors import FairlaneError, Forbidden, InvalidArgument, QueueNotFound, WrongEventLoop
 from fairlane.model.message import NewMessage
 from fairlane.tasks import App
-from fairlane.worker import DeadLetter, Retry, WorkMessage
+from fairlane.worker import DeadLetter, Retry, ThreadMessage, WorkMessage
 
 from .bench import AppBench, on_app
 
@@ -99,7 +99,7 @@ def test_options_become_terms_of_the_message() -> None:
     @app.task(queue="shop", key="tenant", priority="low", throttles=("smtp",))
     def job(tenant: str) -> None: ...
 
-    job._context.now_ms = lambda: 1_000_000
+    job.context.now_ms = lambda: 1_000_000
     plain = job.message("acme")
     assert (plain.fairness_key, plain.priority, plain.throttles, plain.delay_ms) == ("acme", "low", ("smtp",), 0)
     other = job.options(delay="1h30m", key=("acme", "eu"), priority="high", deadline=timedelta(hours=2)).message("x")
@@ -173,6 +173,47 @@ def test_two_tasks_of_one_name_or_policies_that_differ_are_refused() -> None:
         app.task(queue="other", name="job")(lambda: None)
     with pytest.raises(InvalidArgument, match="max_attempts=3 and max_attempts=4"):
         app.task(queue="shop", name="second", policy=QueuePolicy(max_attempts=4))(lambda: None)
+
+
+def test_a_queue_has_one_handler_or_tasks() -> None:
+    """Two consumers of a queue in one app would compete, so the second is refused, whatever comes first."""
+    app = App()
+    app.task(queue="shop", name="charge")(lambda: None)
+    app.handler("mail")(print)
+    for register in (app.handler("shop"), app.batch_handler("shop")):
+        with pytest.raises(InvalidArgument, match="'shop' is handled by charge already, so it can't be handled by"):
+            register(print)
+    with pytest.raises(InvalidArgument, match="'mail' is handled by print already"):
+        app.batch_handler("mail")(print)
+    with pytest.raises(InvalidArgument, match="'mail' has a handler, so it can't have the task 'job' as well"):
+        app.task(queue="mail", name="job")(lambda: None)
+    assert app.queues == ["mail", "shop"]
+
+
+def test_order_keys_come_from_arguments_or_options() -> None:
+    """From a parameter, a function or an option; jobs of one order key run in order, and others pass them."""
+    app, ran = App(), list[str]()
+
+    @app.task(queue="accounts", key="tenant", order_key="account", policy={"order": "strict", "backoff_ms": 1_000})
+    def update(message: ThreadMessage, tenant: str, account: int, change: str) -> None:
+        ran.append(f"{tenant} {account} {change}")
+        if message.attempt == 1 and change == "flaky":
+            raise ConnectionError("the database is away")
+
+    @app.task(order_key=lambda number, **_: number % 10)
+    def by_function(number: int, note: str = "") -> None: ...
+
+    assert by_function.message(17).order_key == "7"
+    assert by_function.options(order_key="own").message(17).order_key == "own"
+    with app.testing() as jobs:
+        for account, change in ((1, "flaky"), (1, "later"), (2, "other")):
+            update.send_sync("acme", account, change)
+        jobs.run()
+    assert ran == ["acme 1 flaky", "acme 2 other", "acme 1 flaky", "acme 1 later"]
+    with pytest.raises(InvalidArgument, match=r"no parameter 'acount' for its order key.*account"):
+
+        @app.task(order_key="acount")
+        def wrong(account: str) -> None: ...
 
 
 def test_verdicts_and_exceptions_settle_jobs() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fairlane.adapters.s3.object_format import ObjectHead, body_places, reach_of
 from fairlane.adapters.succession import EMPTY
@@ -17,6 +17,19 @@ from fairlane.ports.store import Extent, StoredPage
 APART = "bodies"
 BodyLocation = tuple["CatalogueEntry", int, int]
 """The object that holds a body, its offset there, and its size."""
+
+
+@dataclass(slots=True)
+class LocatedBodies:
+    """Where some bodies are.
+
+    Attributes:
+        apart: the names of those that are objects of their own, by number.
+        parts: the number, offset and size of the others, by the object that holds them.
+    """
+
+    apart: dict[int, str] = field(default_factory=dict)
+    parts: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -99,10 +112,20 @@ class Catalogue:
         for number, size, tag in head.apart:
             self._apart[number] = (size, tag)
 
-    def apart(self, number: int) -> str | None:
-        """Return the name of the object that is a body; None for a body that is in a segment or run."""
-        known = self._apart.get(number)
-        return None if known is None else apart_name(number, known[1])
+    def located(self, numbers: Iterable[int]) -> LocatedBodies:
+        """Return where bodies are, as far as they are needed."""
+        located = LocatedBodies()
+        for number in numbers:
+            if (known := self._apart.get(number)) is not None:
+                located.apart[number] = apart_name(number, known[1])
+            elif (place := self._places.get(number)) is not None:
+                entry, offset, size = place
+                located.parts.setdefault(entry.name, []).append((number, offset, size))
+        return located
+
+    def is_apart(self, number: int) -> bool:
+        """Return whether a body that is needed is an object of its own."""
+        return number in self._apart
 
     def apart_names(self) -> set[str]:
         """Return the names of all objects that are bodies which are needed."""
@@ -112,10 +135,6 @@ class Catalogue:
         """Return the names of bodies that were dropped since the last call."""
         unneeded, self._unneeded = self._unneeded, []
         return unneeded
-
-    def place(self, number: int) -> BodyLocation | None:
-        """Return the location of a body, or None if it is no longer needed or never existed."""
-        return self._places.get(number)
 
     def holder(self, sequence: int) -> CatalogueEntry | None:
         """Return the first object with a page that ends after a sequence."""

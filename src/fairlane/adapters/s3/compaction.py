@@ -83,7 +83,7 @@ def merge(
         pages += [page for page in pages_in(head, data, start) if page.sequence >= first]
         needed = (place for place in body_places(head, start) if catalogue.is_needed(place[0], entry))
         bodies |= {number: data[offset : offset + size] for number, offset, size in needed}
-        apart += [each for each in head.apart if catalogue.apart(each[0]) is not None]
+        apart += [each for each in head.apart if catalogue.is_apart(each[0])]
         # A drop is needed as long as an earlier object may still hold the body: recovery, which reads objects in
         # order, would otherwise bring the body back to life.
         dropped += [number for number in head.dropped if catalogue.hides(number, before=entries[0])]

@@ -27,7 +27,14 @@ import msgspec
 
 from fairlane.adapters.s3 import manifest as manifest_format
 from fairlane.adapters.s3.bucket import ObjectBucket
-from fairlane.adapters.s3.catalogue import APART, Catalogue, CatalogueEntry, apart_name, fences_in
+from fairlane.adapters.s3.catalogue import (
+    APART,
+    Catalogue,
+    CatalogueEntry,
+    LocatedBodies,
+    apart_name,
+    fences_in,
+)
 from fairlane.adapters.s3.manifest import Run, StoreManifest
 from fairlane.adapters.s3.object_format import ObjectHead, decode_head, encode, pages_in, reach_of
 from fairlane.adapters.shared.ownership import Ownership, Tenure
@@ -79,8 +86,8 @@ def _in_parallel(do: Callable[[A], B], things: Sequence[A]) -> list[B]:
 
 
 class S3Log:
-    """The log in a bucket, as its owner sees it. Not thread-safe, except that ``contents`` and ``add_run`` may run
-    beside all other methods.
+    """The log in a bucket, as its owner sees it. Not thread-safe, except that ``read``, ``contents`` and ``add_run``
+    may run beside all other methods.
 
     Every method may raise ``StoreFailed``, and those that write ``StoreFenced``.
     """
@@ -281,11 +288,18 @@ class S3Log:
         head, start = decode_head(data, entry.name)
         return list(pages_in(head, data, start))
 
-    def apart(self, names: Sequence[str]) -> list[bytes]:
+    def read(self, located: LocatedBodies) -> dict[int, bytes]:
+        """Return bodies by number."""
+        found = dict(zip(located.apart, self._apart(list(located.apart.values())), strict=True))
+        for name, parts in located.parts.items():
+            found.update(self._bodies(name, parts))
+        return found
+
+    def _apart(self, names: Sequence[str]) -> list[bytes]:
         """Return bodies that are objects of their own."""
         return _in_parallel(self._whole, names) if len(names) > 1 else [self._whole(name) for name in names]
 
-    def bodies(self, name: str, parts: Sequence[tuple[int, int, int]]) -> dict[int, bytes]:
+    def _bodies(self, name: str, parts: Sequence[tuple[int, int, int]]) -> dict[int, bytes]:
         """Return bodies of an object by number; ``parts`` has the number, offset and size of each."""
         bodies = {number: b"" for number, _, size in parts if not size}
         parts = [part for part in parts if part[2]]

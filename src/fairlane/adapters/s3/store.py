@@ -129,20 +129,15 @@ class S3Store(OwnedStore[Catalogue]):
         return [] if entry is None else self._log.pages(entry)
 
     def _read_bodies(self, numbers: Sequence[int]) -> dict[int, bytes]:
-        catalogue = self._usable()
-        found: dict[int, bytes] = {}
-        wanted: dict[str, list[tuple[int, int, int]]] = {}
-        apart = {number: name for number in numbers if (name := catalogue.apart(number)) is not None}
-        if apart:
-            found.update(zip(apart, self._log.apart(list(apart.values())), strict=True))
-        for number in numbers:
-            place = catalogue.place(number)
-            if place is not None:
-                entry, offset, size = place
-                wanted.setdefault(entry.name, []).append((number, offset, size))
-        for name, parts in wanted.items():
-            found.update(self._log.bodies(name, parts))
-        return found
+        return self._log.read(self._usable().located(numbers))
+
+    def fetch(self, numbers: Sequence[int]) -> list[bytes | None]:
+        """Return bodies as ``bodies`` does, without the lock while the bucket is asked; see ``RemoteStore``."""
+        with self._lock:
+            unsynced, log = self._unsynced, self._log
+            located = self._usable().located([number for number in numbers if not unsynced.hides(number)])
+        found = log.read(located)
+        return [unsynced.bodies.get(number, found.get(number)) for number in numbers]
 
     def size(self) -> int:
         """Return the size of all objects in bytes."""

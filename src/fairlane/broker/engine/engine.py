@@ -40,6 +40,7 @@ from fairlane.broker.requests import Attach, Call, HandOut, Read, StatusWaiter, 
 from fairlane.broker.takers import take_call, take_read
 from fairlane.broker.views.deliveries import deliver
 from fairlane.broker.waiting.claims import serve_claims
+from fairlane.broker.waiting.fetches import Awaited
 from fairlane.broker.waiting.pieces import tend_pieces
 from fairlane.core.apply import apply
 from fairlane.core.commands import NOTHING_GIVEN, Command, EndFanOut, Given
@@ -111,7 +112,7 @@ class Engine(EngineLife):
         queues, consumers.unserved = consumers.unserved, {}
         if self.script_lines.lines:
             self._continue_scripts(cycle)
-        if self.inbox:
+        if self.inbox or self.fetches.loaded:
             self._take_requests(cycle, queues)
         if self.pieces.lines or self.ledger.discarded.entries:
             tend_pieces(self, cycle, bytes_max=self.settings.cycle_bytes_max or PIECE_BYTES)
@@ -202,6 +203,7 @@ class Engine(EngineLife):
     def _take_requests(self, cycle: Cycle, queues: dict[str, None]) -> None:
         """Take requests while the cycle has capacity; the first always, whatever time has done in this cycle."""
         inbox, ledger = self.inbox, self.ledger
+        inbox.extend(self.fetches.settle() if self.fetches.loaded else ())
         events_max = self.settings.cycle_events_max
         end, count = cycle.sequence + events_max, len(inbox)
         is_many = count > 1 or self._intake.pace.is_kept
@@ -325,8 +327,13 @@ class Engine(EngineLife):
         self.metrics.written = (events, size, write_s + seconds)
         return seconds
 
-    def finish(self, cycle: Cycle) -> None:
-        """Answer and deliver, now that the cycle is durable."""
+    def finish(self, cycle: Cycle, *, flush: Callable[[], None] | None = None) -> None:
+        """Answer and deliver, now that the cycle is durable; then show it to the taps.
+
+        Args:
+            cycle: what was decided.
+            flush: sends the answers on their way, before anything is done that no caller waits for.
+        """
         if cycle.records:
             self._confirm(cycle)
         for reply, outcome in cycle.answers:
@@ -344,12 +351,28 @@ class Engine(EngineLife):
         if (cycle.watchers or self.watchers.waiting or self.watchers.searches.jobs) and self.state in RUNNING:
             # Not while the store can't be opened: memory may be ahead of it.
             guarded(self.watchers.tell, self, cycle)
-        if cycle.records:
-            for tap in self.taps:
-                try:
-                    tap(cycle.records, cycle.now_ms)
-                except Exception:  # noqa: BLE001 - code of others, after the commit: it undoes nothing
-                    _log.exception("A tap failed after a commit; the commit stands.")
+        if flush is not None:
+            flush()
+        self._show(cycle)
+
+    def _show(self, cycle: Cycle) -> None:
+        """Show to the taps what was handed out and committed, and count the commit."""
+        for hand_out in cycle.hand_outs:
+            for hand_out_tap in self.hand_out_taps:
+                guarded(hand_out_tap, hand_out.taker.queue, hand_out.messages)
+        if not cycle.records:
+            return
+        for tap in self.taps:
+            try:
+                tap(cycle.records, cycle.now_ms)
+            except Exception:  # noqa: BLE001 - code of others, after the commit: it undoes nothing
+                _log.exception("A tap failed after a commit; the commit stands.")
+        if cycle.frees_space:
+            self.reserve.reclaim()
+        metrics = self.metrics
+        metrics.commits.append(metrics.written)
+        if len(metrics.commits) >= COMMITS_KEPT:
+            metrics.fold()
 
     def _tell_consumers(self, cycle: Cycle) -> None:
         """Announce what consumers have lost, and to those that ended that nothing more will come."""
@@ -362,8 +385,6 @@ class Engine(EngineLife):
             deliver(self, hand_out)
         except Exception:  # noqa: BLE001 - it is the taker's code that fails; the lease stands until it expires
             _log.exception("A delivery failed after its lease was committed.")
-        for tap in self.hand_out_taps:
-            guarded(tap, hand_out.taker.queue, hand_out.messages)
 
     def _confirm(self, cycle: Cycle) -> None:
         """Note that a commit is durable."""
@@ -377,12 +398,8 @@ class Engine(EngineLife):
             self.bodies.keep(cycle.bodies)
         if cycle.dropped:
             self.bodies.forget(cycle.dropped)
-        if cycle.frees_space:
-            self.reserve.reclaim()
-        metrics = self.metrics
-        metrics.commits.append(metrics.written)
-        if len(metrics.commits) >= COMMITS_KEPT:
-            metrics.fold()
+            if self.fetches.pieces:
+                self.inbox.extend(self.fetches.forget(cycle.dropped))
 
     def _answer_read(self, read: Read) -> None:
         """Answer a question about the present, unless the store has been lost meanwhile."""
@@ -397,4 +414,7 @@ class Engine(EngineLife):
         except Exception as error:  # noqa: BLE001 - a bug of ours; reading changes nothing, so all goes on
             reply.set_exception(self._internal_error(error))
         else:
-            reply.set_result(answer)
+            if isinstance(answer, Awaited):
+                self.fetches.wait(answer, read)
+            else:
+                reply.set_result(answer)

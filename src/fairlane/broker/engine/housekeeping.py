@@ -96,7 +96,7 @@ class Housekeeper:
             return False
         beyond = ledger.next_sequence - ledger.base - CARRY_RATIO * ledger.messages - self._carry_floor
         ids = sum(len(queue.dedups) for queue in ledger.queues.values())
-        runs = sum(len(known.runs) for known in ledger.producer_numbers.values())
+        runs = sum(len(known) for known in ledger.producer_numbers.values())
         left = DEDUP_RATIO * (ids + runs + len(ledger.finished)) - beyond
         # Every event may bring at most one id nearer to the end of its window: look again when a part has passed.
         self._next_count = ledger.next_sequence + left // _COUNTS

@@ -30,11 +30,13 @@ from fairlane.broker.hook_calls import HookCalls
 from fairlane.broker.intake import InboxOrder
 from fairlane.broker.measurements import EngineMetrics
 from fairlane.broker.progress import ProgressReports
+from fairlane.broker.read_leases import ReadLeases
 from fairlane.broker.refusals import CollectedRefusals
 from fairlane.broker.requests import Attach, AttachedConsumer, Call, NoReply, Submission
 from fairlane.broker.settings import Settings
 from fairlane.broker.steady_time import BrokerTime
 from fairlane.broker.waiting.consumers import WaitingConsumers
+from fairlane.broker.waiting.fetches import Fetches
 from fairlane.broker.waiting.pieces import WaitingPieces
 from fairlane.broker.waiting.producers import WaitingEnqueues
 from fairlane.broker.waiting.redrives import Redrives
@@ -56,6 +58,7 @@ from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Store
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.leases import Nack
+from fairlane.verbs.verb import Reply
 
 _log = logging.getLogger("fairlane.broker")
 _RETRY_MS, _RETRY_MS_MAX = 5, 1_000
@@ -115,10 +118,12 @@ class EngineLife:
         self.producers = WaitingEnqueues()
         self.sinks = WaitingSinks()
         self.pieces = WaitingPieces()
+        self.fetches = Fetches(store)
         self.redrives = Redrives()
         self.refusals = CollectedRefusals()
         self.ticks = Ticks()
         self.progress = ProgressReports()
+        self.read_leases = ReadLeases()
         self.watchers = StatusWatchers(waiters_max=self.settings.waiters_max)
         self.time = BrokerTime(clock)
         self.reserve = DiskReserve(disk, self.settings.disk_reserve_bytes)
@@ -187,7 +192,7 @@ class EngineLife:
                 self._abdicate(error)
             self.consumers.unserved = {}
             self._refuse_inbox(error)
-            refuse_all((*self.script_lines.dismiss(), *self.pieces.dismiss()), error)
+            refuse_all((*self.script_lines.dismiss(), *self.pieces.dismiss(), *self.fetches.dismiss()), error)
 
     def _abdicate(self, error: StoreFenced) -> None:
         """Give up for good: the store is for another process to serve."""
@@ -195,7 +200,12 @@ class EngineLife:
         self.state = after(self.state, Event.FENCE)
         self._fenced_by = error
         refuse_everyone(self.consumers, self.producers, self.sinks, error)
-        refuse_all((*self.script_lines.dismiss(), *self.watchers.dismiss(), *self.pieces.dismiss()), error)
+        refuse_all(self._dismiss_waiting(), error)
+
+    def _dismiss_waiting(self) -> list[Reply | None]:
+        """Forget the requests that wait for the broker's own work, and return their replies."""
+        waiting = *self.script_lines.dismiss(), *self.watchers.dismiss(), *self.pieces.dismiss()
+        return [*waiting, *self.fetches.dismiss()]
 
     def _refuse_inbox(self, error: FairlaneError) -> None:
         """Refuse the requests of callers. What the broker asks of itself stays: no caller would repeat it."""
@@ -254,7 +264,8 @@ class EngineLife:
         at_ms = min(known) if known else None
         if not self._failures:
             return at_ms
-        if self.inbox or self.consumers.unserved or self.script_lines.lines or self.pieces.lines:
+        waiting = self.consumers.unserved or self.script_lines.lines or self.pieces.lines or self.fetches.loaded
+        if self.inbox or waiting:
             return self._retry_at_ms
         return None if at_ms is None else max(at_ms, self._retry_at_ms)
 
@@ -300,7 +311,8 @@ class EngineLife:
         if not self._failures:
             is_asked = bool(self.inbox) and not self._intake.is_waiting(self.inbox, self.now_ms())
             waiting = is_asked or self.consumers.unserved or self.script_lines.lines or self.watchers.searches.jobs
-            more = self.pieces.lines or (self.ledger.discarded.entries and self.state in RUNNING)
+            own = self.ledger.discarded.entries or self.fetches.loaded
+            more = self.pieces.lines or (own and self.state in RUNNING)
             return bool(waiting or more)
         asked = list(self.inbox)  # a copy, since threads may add to it meanwhile
         return any(submission.reply is not None for submission in asked)  # the broker's own requests can wait
@@ -332,14 +344,14 @@ class EngineLife:
         self.state = after(self.state, Event.CLOSE)
         closed = Closed("The broker has been closed.")
         refuse_all([submission.reply for submission in list(self.inbox)], closed)
-        refuse_all((*self.script_lines.dismiss(), *self.watchers.dismiss(), *self.pieces.dismiss()), closed)
+        refuse_all(self._dismiss_waiting(), closed)
         self.inbox.clear()
 
     def send_away(self, error: FairlaneError) -> None:
         """Refuse everyone who waits, and hand out nothing more. What has been leased stays leased."""
         self._intake.pace.release()
         send_away(self.consumers, error)
-        refuse_all((*self.script_lines.dismiss(), *self.watchers.dismiss(), *self.pieces.dismiss()), error)
+        refuse_all(self._dismiss_waiting(), error)
 
     def send_away_from(self, queue: str, error: FairlaneError) -> None:
         """Refuse everyone who waits at a queue, and end its consumers. What has been leased stays leased."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Self, TypeVar
 
@@ -16,10 +17,12 @@ from fairlane.broker.cycle import Cycle
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.engine.state import State
 from fairlane.broker.frontends.deliveries import CREDIT, AsyncDeliveries
+from fairlane.broker.frontends.fetch_threads import FetchThreads
 from fairlane.broker.frontends.observed import ObservedBroker
 from fairlane.broker.frontends.unclosed import warn_unclosed
 from fairlane.broker.handlers import submission_of
 from fairlane.broker.handlers.internal import ReadConfig
+from fairlane.broker.idle_acks import WAIT_S, can_wait
 from fairlane.broker.measurements import Waited
 from fairlane.broker.requests import Attach, AttachedConsumer, Call, Read, Submission
 from fairlane.broker.views.deliveries import waited
@@ -71,9 +74,12 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
         self._closing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
+        self._holds_acks = self._has_flushed = False
         self._idle = asyncio.Event()
         self._idle.set()
         engine.consumers.on_unserved = self._wake
+        self._fetch_threads = FetchThreads(self._wake_from_thread)
+        engine.fetches.run = self._fetch_threads.run
         self._wake()
 
     def ask(
@@ -156,7 +162,8 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
         if asyncio.get_running_loop() is not self._loop:
             raise WrongEventLoop("This broker belongs to another event loop.")
         self._engine.inbox.append(asked)
-        self._wake()
+        if self._phase is Phase.IDLE and not self._hold_acks():
+            self._wake()
 
     @property
     def is_answering(self) -> bool:
@@ -274,6 +281,7 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
             await self._idle.wait()
         if self._timer is not None:
             self._timer.cancel()
+        self._fetch_threads.stop()
         if keeps_leases:  # there are others on this loop, and a store that others can reach may take its time
             self._engine.let_go()
             await self._loop.run_in_executor(None, self._engine.store.close)
@@ -298,6 +306,24 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
             self._phase = Phase.SCHEDULED
             self._idle.clear()
             self._loop.call_soon(self._run)
+
+    def _wake_from_thread(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _hold_acks(self) -> bool:
+        """Return whether what has come can wait a moment for another request; then a timer bounds that."""
+        if self._closing is not None or not can_wait(self._engine):
+            return False
+        if not self._holds_acks:
+            self._holds_acks = True
+            self._loop.call_later(WAIT_S, self._let_acks_go)
+        return True
+
+    def _let_acks_go(self) -> None:
+        self._holds_acks = False
+        if self._engine.inbox:
+            self._wake()
 
     def _run(self) -> None:
         engine, cycle = self._engine, None
@@ -341,17 +367,23 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
     def _finish(self, cycle: Cycle) -> None:
         self._phase = Phase.ANSWERING
         try:
-            self._engine.finish(cycle)
+            self._engine.finish(cycle, flush=self._flush)
         finally:
+            self._flush()
             self._phase = Phase.IDLE
-            callbacks, self._callbacks = self._callbacks, []
-            for callback in callbacks:
-                self._guarded(callback)
-            if callbacks or self._engine.inbox:
+            if self._has_flushed or self._engine.inbox:
+                self._has_flushed = False
                 self._rest()
             else:
                 # Not now: those who were just answered are about to run, and may ask for more.
                 self._loop.call_soon(self._rest)
+
+    def _flush(self) -> None:
+        """Call back those who wait for the end of the answers."""
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._has_flushed = True
+            self._guarded(callback)
 
     def _guarded(self, callback: Callable[[], None]) -> None:
         try:
@@ -364,7 +396,7 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
         engine = self._engine
         if self._phase is not Phase.IDLE or engine.state is State.CLOSED:
             return
-        if engine.has_requests():
+        if engine.has_requests() and not self._hold_acks():
             self._wake()
             return
         at_ms = engine.next_look_at()

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from fairlane.broker.engine.engine import Engine, Tap
 from fairlane.broker.measurements import BrokerMetrics, ScheduleCounts, ThrottleCounts
+from fairlane.broker.settings import Settings
 from fairlane.broker.views.queues import queue_details, stream_views
 from fairlane.core.ledger import Message
 from fairlane.model.message import Key
@@ -126,8 +127,15 @@ class ObservedBroker(ABC):
             },
             held_bytes=ledger.size,
             disk=engine.reserve.space(),
+            used=_used(ledger.messages, ledger.size, engine.settings),
         )
 
     def now_ms(self) -> int:
         """Return the broker's time."""
         return self._engine.now_ms()
+
+
+def _used(messages: int, size: int, settings: Settings) -> dict[str, float]:
+    """Return which part of each limit on all queues together is used."""
+    limits = {"waiting_max": (messages, settings.waiting_max), "waiting_bytes_max": (size, settings.waiting_bytes_max)}
+    return {name: used / most for name, (used, most) in limits.items() if most}

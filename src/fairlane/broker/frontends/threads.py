@@ -17,6 +17,7 @@ from typing import Any, Generic, Self, TypeVar, cast
 from fairlane.broker.cycle import Cycle
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.deliveries import CREDIT, Deliveries
+from fairlane.broker.frontends.fetch_threads import FetchThreads
 from fairlane.broker.frontends.unclosed import warn_unclosed
 from fairlane.broker.handlers import submission_of
 from fairlane.broker.requests import Attach, AttachedConsumer, Submission
@@ -91,6 +92,8 @@ class Broker(AllVerbs[Delivery]):
         self._is_closed = False
         self._alarm = threading.Condition()
         self._alarm_at_ms: int | None = None
+        self._fetch_threads = FetchThreads(lambda: self._set_alarm(0))
+        engine.fetches.run = self._fetch_threads.run
         self._pacer = threading.Thread(target=self._pace, name="fairlane-pacer", daemon=True)
         self._pacer.start()
         atexit.register(self._warn_unclosed)
@@ -173,6 +176,7 @@ class Broker(AllVerbs[Delivery]):
             while self._engine.has_requests():
                 self._cycle()
             self._is_closed = True
+            self._fetch_threads.stop()
             self._engine.close()
         atexit.unregister(self._warn_unclosed)
         with self._alarm:
@@ -211,10 +215,14 @@ class Broker(AllVerbs[Delivery]):
         if self._engine.has_requests():
             at_ms = 0
         if at_ms is not None and (self._alarm_at_ms is None or at_ms < self._alarm_at_ms):
-            with self._alarm:
-                if self._alarm_at_ms is None or at_ms < self._alarm_at_ms:  # another may have set it meanwhile
-                    self._alarm_at_ms = at_ms
-                    self._alarm.notify_all()
+            self._set_alarm(at_ms)
+
+    def _set_alarm(self, at_ms: int) -> None:
+        """Make the pacer run a cycle at an instant, unless it does that earlier."""
+        with self._alarm:
+            if self._alarm_at_ms is None or at_ms < self._alarm_at_ms:
+                self._alarm_at_ms = at_ms
+                self._alarm.notify_all()
 
     def _cycle(self) -> None:
         engine = self._engine

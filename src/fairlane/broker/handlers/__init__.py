@@ -41,6 +41,8 @@ READS: Final[Mapping[type, Callable[..., Any]]] = {
     **internal.READS,
 }
 """How requests that only look are answered: with the engine and the request."""
+LISTS: Final[Mapping[type, Callable[..., Any]]] = {**batches.LISTS, **uploads.LISTS}
+"""How lists are answered of which a caller sees only its own: with the engine, the request, and the limited caller."""
 CHECKS: Final[Mapping[type, Callable[[Any], None]]] = {
     **messages.CHECKS,
     **queues.CHECKS,
@@ -61,7 +63,7 @@ def submission_of(
 ) -> Submission:
     """Return what to submit to the engine for a request. The reply receives the answer.
 
-    ``producer`` is the caller if its grants limit which messages it may enqueue.
+    ``producer`` is the caller if its grants limit which messages it may enqueue, or what it may see.
 
     Raises:
         InvalidArgument, Forbidden: the request is not valid here.
@@ -83,10 +85,13 @@ def submission_of(
     if isinstance(request, (GetStatus, GetResult)):
         check_wait(request.wait_ms)
         return StatusWaiter(request=request, reply=reply, reader=producer)
+    if kind in LISTS:
+        return Read(partial(LISTS[kind], engine, request, producer), reply)
     read = READS.get(kind)
     if read is None:
         raise InvalidArgument(f"A broker on its own cannot answer {kind.__name__}: it is not a node of a cluster.")
-    return Read(partial(read, engine, request), reply, is_large=getattr(request, "with_body", kind is ReadPayload))
+    reads_here = kind is ReadPayload and not engine.fetches.is_remote
+    return Read(partial(read, engine, request), reply, is_large=getattr(request, "with_body", reads_here))
 
 
 def _waiter(request: Lease, reply: Reply) -> Waiter:

@@ -9,6 +9,7 @@ from fairlane.broker.handlers.checks import check_messages, check_wait, require
 from fairlane.broker.views import queues as views
 from fairlane.broker.waiting.claims import read_claim
 from fairlane.core.checks import whole_fault
+from fairlane.core.producer import LimitedProducer
 from fairlane.model import limits
 from fairlane.model.claims import Claimed
 from fairlane.verbs.batches import (
@@ -36,15 +37,18 @@ def _consumers(engine: Engine, request: ListConsumers) -> ConsumerList:
     return ConsumerList(consumers=views.consumer_views(engine.ledger, engine.schedule, request.queue))
 
 
-def _sinks(engine: Engine, request: ListSinks) -> SinkList:
-    return SinkList(sinks=views.sink_views(engine.ledger, request.queue))
+def _sinks(engine: Engine, request: ListSinks, producer: LimitedProducer | None) -> SinkList:
+    found = views.sink_views(engine.ledger, request.queue)
+    if producer is not None:
+        found = [view for view in found if producer.may_use_sink(view.queue, view.name)]
+    return SinkList(sinks=found)
 
 
 READS: Final[Mapping[type, Callable[..., Any]]] = {
     ReadClaim: _read_claim,
     ListConsumers: _consumers,
-    ListSinks: _sinks,
 }
+LISTS: Final[Mapping[type, Callable[..., Any]]] = {ListSinks: _sinks}
 
 
 def _check_claim(request: MakeClaim) -> None:

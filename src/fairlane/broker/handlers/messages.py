@@ -52,6 +52,7 @@ def _peek(engine: Engine, request: Peek) -> MessageList:
             limit=request.count,
             after=request.after,
             wanted=request.wanted,
+            status=request.status,
             with_body=request.with_body,
             bytes_max=engine.settings.answer_bytes_max,
             now_ms=engine.now_ms(),

@@ -56,6 +56,7 @@ def _view(engine: Engine, schedule: ScheduleState, *, upcoming: int = 1) -> Sche
         is_paused=schedule.is_paused,
         created_ms=schedule.created_ms,
         by=schedule.by,
+        is_declared=schedule.is_declared,
         next_ms=None if schedule.is_paused or not ticks else ticks[0],
         upcoming_ms=ticks[:upcoming],
         last_ms=schedule.last_ms,

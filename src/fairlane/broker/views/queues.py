@@ -143,6 +143,7 @@ def _key_view(engine: Looked, queue: Queue, state: KeyState, now_ms: int) -> Key
         burst=policy.burst if policy is not None else None,
         floor=policy.floor if policy is not None else 0,
         charges_cost=policy is not None and policy.charges_cost,
+        may_go=state.may_go,
     )
 
 
@@ -245,6 +246,7 @@ def peek(
     limit: int,
     after: str | None,
     wanted: DeadLetterFilter,
+    status: MessageStatus | None,
     with_body: bool,
     bytes_max: int,
     now_ms: int,
@@ -258,6 +260,8 @@ def peek(
     if wanted.ids is not None:
         named = set(numbers_meant(wanted, queue))
         messages = (message for message in messages if message.number in named)
+    if status is not None:
+        messages = (message for message in messages if _status_of(message, now_ms) == status)
     wished = islice((message for message in messages if admits(wanted, message, now_ms)), limit)
     found = list(_within(wished, bytes_max) if with_body else wished)
     return views_of(bodies, found, with_body=with_body, now_ms=now_ms)
@@ -317,12 +321,10 @@ def message_view(message: Message, now_ms: int) -> MessageView:
     """Return a message as an observer sees it, without its body."""
     after = message.after if message.after is not None else _NO_AFTERMATH
     message_id = message.id
-    is_delayed = message.due_ms is not None and message.due_ms > now_ms
-    status: MessageStatus = "leased" if message.token else "delayed" if is_delayed else "waiting"
     return MessageView(
         id=message_id,
         queue=message.queue.name,
-        status=status,
+        status=_status_of(message, now_ms),
         fairness_key=message.key,
         weight=message.weight or 1,
         cost=message.cost,
@@ -346,6 +348,12 @@ def message_view(message: Message, now_ms: int) -> MessageView:
         order_key=after.order_key,
         unique_key=after.unique_key,
     )
+
+
+def _status_of(message: Message, now_ms: int) -> MessageStatus:
+    if message.token:
+        return "leased"
+    return "delayed" if message.due_ms is not None and message.due_ms > now_ms else "waiting"
 
 
 def _claim_of(message: Message) -> int | None:

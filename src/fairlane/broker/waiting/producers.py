@@ -22,8 +22,7 @@ from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Call
 from fairlane.broker.waiting.script_lines import take_new_messages
 from fairlane.core.commands import Given, Remove
-from fairlane.core.decide.enqueue import size_of, terms_if_room_helps
-from fairlane.core.decide.numbers import repeated
+from fairlane.core.decide.enqueue import outcome_behind, size_of, terms_if_room_helps
 from fairlane.core.decide.room import QueueRoom
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import FairlaneError, FullError, GlobalFull, KeyFull, QueueFull, QueueNotFound
@@ -97,8 +96,9 @@ class WaitingEnqueues:
             return
         policy = queue.policy
         waits = policy.backpressure == "wait" and request.wait_ms > 0
-        if waits and request.queue in self.waiting and self._is_blocked(executor, request.queue, cycle):
-            self._take_behind(executor, call, given, cycle, came_ms)
+        ahead = self._ahead(executor, request.queue, cycle) if waits and request.queue in self.waiting else None
+        if ahead is not None:
+            self._take_behind(executor, call, given, cycle, came_ms, ahead)
             return
         before = executor.ledger.messages
         if policy.backpressure in _DROPS and _may_be_full(executor.ledger, queue, request):
@@ -117,22 +117,21 @@ class WaitingEnqueues:
 
     # ---------------------------------------------------------------------------------------------------------- waiting
 
-    def _take_behind(self, executor: Executor, call: Call, given: Given, cycle: Cycle, came_ms: int) -> None:
-        """Add an enqueue behind those that wait, or answer it if it only repeats one that was taken in."""
+    def _take_behind(
+        self, executor: Executor, call: Call, given: Given, cycle: Cycle, came_ms: int, ahead: FullError
+    ) -> None:
+        """Add an enqueue behind those that wait, or answer it if capacity can help none of its messages."""
         request = cast("Enqueue", call.request)
-        full = QueueFull(f"Other producers are waiting for capacity in queue {request.queue!r}.")
-        producer = request.producer
-        before = {} if producer is None else repeated(executor.ledger, request, producer, given, cycle.now_ms)
-        results: Results = [before.get(row, full) for row in range(len(request.messages))]
-        if full in results:
+        results = outcome_behind(executor.ledger, request, given, cycle.now_ms, ahead=ahead)
+        if _meets_limit(results):
             self._add(call, given, results, cycle, came_ms)
         else:
             cycle.answer(call.reply, _answer(results))
 
-    def _is_blocked(self, executor: Executor, queue: str, cycle: Cycle) -> bool:
-        """Return whether a producer waits for the queue as a whole, after those that wait were tried again."""
+    def _ahead(self, executor: Executor, queue: str, cycle: Cycle) -> FullError | None:
+        """Return what keeps out the first that waits for the queue as a whole, after those that wait were tried."""
         self.retry(executor, cycle)
-        return any(_blocks(one) for one in self.waiting.get(queue, ()))
+        return next(filter(None, map(_blocking, self.waiting.get(queue, ()))), None)
 
     def _add(self, call: Call, given: Given, results: Results, cycle: Cycle, came_ms: int) -> None:
         request = cast("Enqueue", call.request)
@@ -160,7 +159,7 @@ class WaitingEnqueues:
         """Try a line in order, up to the first producer that finds the queue as a whole still full."""
         for one in line:
             self._try(executor, one, cycle)
-            if not one.is_over and _blocks(one):
+            if not one.is_over and _blocking(one) is not None:
                 return
 
     def _try(self, executor: Executor, one: WaitingEnqueue, cycle: Cycle) -> None:
@@ -253,9 +252,9 @@ def _answer(results: Sequence[EnqueueResult | FairlaneError]) -> EnqueueResults:
     )
 
 
-def _blocks(one: WaitingEnqueue) -> bool:
-    """Return whether an enqueue waits for the queue or the broker, and not only for its own keys."""
-    return any(isinstance(result, (QueueFull, GlobalFull)) for result in one.results)
+def _blocking(one: WaitingEnqueue) -> FullError | None:
+    """Return the limit of the queue or the broker that an enqueue meets; None if it waits only for its own keys."""
+    return next((result for result in one.results if isinstance(result, (QueueFull, GlobalFull))), None)
 
 
 # ------------------------------------------------------------------------------------------------------------ dropping

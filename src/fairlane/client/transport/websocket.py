@@ -122,6 +122,10 @@ class WebSocketTransport:
         self._connect_s = min(connect_s, self.timeout_s)
         self._ping_s = ping_s
 
+    def renew_tls(self, tls: ssl.SSLContext | None) -> None:
+        """Use another TLS context when the connection is opened again."""
+        self._tls = tls
+
     @property
     def is_live(self) -> bool:
         """Whether the transport is connected."""

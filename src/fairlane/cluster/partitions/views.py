@@ -82,6 +82,7 @@ def _key(parts: list[KeyView]) -> KeyView:
         first,
         **_sums(parts, "messages", "leased", "deficit"),
         is_paused=all(part.is_paused for part in parts),
+        may_go=any(part.may_go for part in parts),
         wait_p50_ms=_most(part.wait_p50_ms for part in parts),
         wait_p99_ms=_most(part.wait_p99_ms for part in parts),
         throttle=first.throttle if is_held else None,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import repeat
 
-from fairlane.core.dedup_ids import DedupHome, remembered
+from fairlane.core.dedup_ids import DedupHome, remembered_name
 from fairlane.core.ledger import Ledger, Message, Queue
-from fairlane.core.producer_numbers import ProducerNumbers, run_of
+from fairlane.core.numbered_runs import run_of
+from fairlane.core.producer_numbers import ProducerNumbers
 from fairlane.journal.records import CallerImage, Enqueued, Numbered
 
 
@@ -52,7 +53,7 @@ def leave_unique(message: Message) -> None:
 
 def _unique_name(message: Message) -> str | None:
     key = None if message.after is None else message.after.unique_key
-    return None if key is None else remembered((message.key,), (key,))[0]
+    return None if key is None else remembered_name(message.key, key)
 
 
 # ----------------------------------------------------------------------------------------------------- producer numbers
@@ -73,7 +74,7 @@ def leave_numbers(ledger: Ledger, queue: str) -> None:
     """Forget the numbers of messages of a queue that is removed."""
     for caller, known in list(ledger.producer_numbers.items()):
         known.remove_queue(queue)
-        if not known.runs:
+        if not known:
             del ledger.producer_numbers[caller]
 
 
@@ -85,7 +86,7 @@ def carry_caller(ledger: Ledger, image: CallerImage, home: int, at_ms: int) -> N
         known = ledger.producer_numbers[image.caller] = ProducerNumbers.of(image, home)
     known.home = home
     known.expire(at_ms)
-    if known.runs:
+    if known:
         ledger.producer_numbers.move_to_end(image.caller)
     else:
         del ledger.producer_numbers[image.caller]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from fairlane.core.dedup_ids import remembered_name
 from fairlane.core.ledger import Ledger, Message
 from fairlane.core.states.fan_outs import runs_of
 from fairlane.journal.records import Enqueued, FannedOut, FanOutImage, OfMessages, Published
@@ -9,7 +12,9 @@ from fairlane.journal.records import Enqueued, FannedOut, FanOutImage, OfMessage
 
 def fanned_out(ledger: Ledger, record: FannedOut, _at_ms: int) -> list[Message]:
     """Begin a fan-out, whose messages are there since the records before."""
-    ledger.fan_outs.add(FanOutImage(record, record.members))
+    key = ledger.queues[record.queue].staged[record.number].key
+    order = replace(record, name=remembered_name(key, record.name))
+    ledger.fan_outs.add(FanOutImage(order, order.members))
     return []
 
 

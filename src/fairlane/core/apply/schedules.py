@@ -20,11 +20,13 @@ def schedule_set(ledger: Ledger, record: records.ScheduleSet, at_ms: int) -> lis
             created_ms=at_ms,
             settled_ms=at_ms,
             by=record.by,
+            is_declared=record.is_declared,
         )
         return []
     if known.spec.recurrence != record.spec.recurrence:
         known.settled_ms = max(known.settled_ms, at_ms)
     known.spec, known.revision, known.by = record.spec, record.sequence, record.by
+    known.is_declared = record.is_declared
     return []
 
 

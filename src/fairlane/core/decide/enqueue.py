@@ -257,6 +257,22 @@ def terms_if_room_helps(ledger: Ledger, queue: Queue, request: Enqueue, given: G
     return terms if rows and all(fits(size, most) for most in mosts) else None
 
 
+def outcome_behind(
+    ledger: Ledger, request: Enqueue, given: Given, now_ms: int, *, ahead: FullError
+) -> list[EnqueueResult | FairlaneError]:
+    """Return the outcome of an enqueue that takes nothing in, because ``ahead`` keeps out an earlier one.
+
+    What capacity can't help has its result. Each other message has a refusal of its own, with its key and cost.
+    """
+    queue = ledger.queues[request.queue]
+    outcome, rows, terms = _taken(ledger, queue, request, given, now_ms)
+    refused = refusals(QueueRoom(ledger, queue), [request.messages[row] for row in rows], terms)
+    for at, row in enumerate(rows):
+        outcome[row] = refusal = refused.get(at) or QueueRoom(ledger, queue).refusal_behind(ahead)
+        refusal.key, refusal.cost = terms.keys[at], 1 if terms.costs is None else terms.costs[at]
+    return [outcome[result] if isinstance(result, int) else result for result in outcome]  # type: ignore[misc] # all are filled in
+
+
 def size_of(queue: Queue, message: NewMessage) -> int:
     """Return the size of the payload of a new message, which may have been uploaded."""
     if message.upload is None:
@@ -266,22 +282,24 @@ def size_of(queue: Queue, message: NewMessage) -> int:
     return 0 if upload is None else upload.size
 
 
-def refusals(room: QueueRoom, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FullError]:
-    """Return the messages there is no room for, each with why."""
+def refusals(room: QueueRoom, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairlaneError]:
+    """Return the messages there is no room for, each with why: not now, or never."""
     sizes = [size_of(room.queue, message) for message in messages]
     if room.has_for(len(messages), sum(sizes)):
         return {}
     # The broker has the bytes of an upload already; only the queue and the key get them now.
     held = [0 if message.upload is None else size for message, size in zip(messages, sizes, strict=True)]
     costs = terms.costs or [1] * len(messages)
-    refused: dict[int, FullError] = {}
-    refusal = before = None
+    refused: dict[int, FairlaneError] = {}
+    refusal: FairlaneError | None = None
+    before = None
     for at, asked in enumerate(zip(terms.keys, sizes, held, costs, strict=True)):
         if refusal is None or asked != before:  # a refusal takes no room, so one like it is refused likewise
             key, size, own, cost = before = asked
-            refusal = room.take(key, size, held=own)
+            refusal = room.too_large(size) or room.take(key, size, held=own)
         if refusal is not None:
-            refusal.cost = cost
+            if isinstance(refusal, FullError):
+                refusal.cost = cost
             refused[at] = refusal
     return refused
 

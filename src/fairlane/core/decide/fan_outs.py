@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import msgspec
+
 from fairlane.core.checks import message_fault, text_fault
 from fairlane.core.commands import EndFanOut, Given
 from fairlane.core.decide.enqueue import enqueue, packed, refusals
@@ -19,12 +21,13 @@ from fairlane.core.states.fan_outs import FanOutState
 from fairlane.core.terms import resolve
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.journal import records
-from fairlane.journal.records import AnyRecord, Dead, Enqueued, FannedOut, Runs
+from fairlane.journal.records import AnyRecord, Dead, Enqueued, FannedOut, Runs, Terms
 from fairlane.model import limits
 from fairlane.model.message import NewMessage
 from fairlane.model.names import is_dlq
 from fairlane.verbs.fan_outs import FannedOutIds, FanOut
 from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.predecessors import BEFORE_HEADER, Predecessors, written
 
 
 def fan_out(ledger: Ledger, request: FanOut, now_ms: int, given: Given) -> Decision[FannedOutIds]:
@@ -34,13 +37,17 @@ def fan_out(ledger: Ledger, request: FanOut, now_ms: int, given: Given) -> Decis
         return refuse(queue)
     if (fault := _fault(queue, request)) is not None:
         return refuse(InvalidArgument(fault))
-    before = ledger.fan_outs.by_name.get((queue.name, request.name))
+    asked = given.parts.get(queue.name, given)
+    terms = _terms(ledger, queue, request.then, now_ms, _of_continuation(asked))
+    if isinstance(terms, FairlaneError):
+        return refuse(terms)
+    before = ledger.fan_outs.named(queue.name, terms.keys[0], request.name, now_ms)
     if before is not None:
         return Decision([], _known(queue, before))
     taken = _members(ledger, request, now_ms, given)
     if isinstance(taken, FairlaneError):
         return refuse(taken)
-    held = _held(ledger, queue, request, now_ms, _of_continuation(given.parts.get(queue.name, given)), taken)
+    held = _held(ledger, queue, request, terms, taken)
     if not held.records:
         return held
     order = FannedOut(
@@ -49,6 +56,19 @@ def fan_out(ledger: Ledger, request: FanOut, now_ms: int, given: Given) -> Decis
     order.runs_anyway = request.on_failure == "run"
     records = [*taken.records, *held.records, order]
     return Decision(records, _ids(queue, order), [*taken.bodies, *held.bodies])
+
+
+def _terms(ledger: Ledger, queue: Queue, message: NewMessage, now_ms: int, given: Given) -> Terms | FairlaneError:
+    """Return the terms of the continuation, or why it is refused whatever room there is.
+
+    They come before the name is looked up: a name is its tenant's alone, and only who may enqueue for the tenant learns
+    what the tenant has fanned out.
+    """
+    if (fault := message_fault(message, ledger.limits.payload_bytes_max)) is not None:
+        return fault
+    terms = resolve(queue, [message], given.answers, now_ms)
+    refused = forbidden(queue, [message], terms.keys, given.producer)
+    return refused[0] if refused else terms
 
 
 @dataclass(slots=True, eq=False)
@@ -127,27 +147,28 @@ def _of_continuation(given: Given) -> Given:
     return replace(given, answers=None if given.answers is None else given.answers[-1:], faults=None)
 
 
-def _held(
-    ledger: Ledger,
-    queue: Queue,
-    request: FanOut,
-    now_ms: int,
-    given: Given,
-    taken: _Taken,
-) -> Decision[FannedOutIds]:
-    """Return the record that stages the continuation, or why it is refused."""
+def _held(ledger: Ledger, queue: Queue, request: FanOut, terms: Terms, taken: _Taken) -> Decision[FannedOutIds]:
+    """Return the record that stages the continuation, or why there is no room for it."""
     message = request.then
-    if (fault := message_fault(message, ledger.limits.payload_bytes_max)) is not None:
-        return refuse(fault)
-    terms = resolve(queue, [message], given.answers, now_ms)
-    room = QueueRoom(ledger, queue, coming=taken.records)
-    refused = forbidden(queue, [message], terms.keys, given.producer) or refusals(room, [message], terms)
+    refused = refusals(QueueRoom(ledger, queue, coming=taken.records), [message], terms)
     if refused:
         return refuse(refused[0])
-    sizes, starts, bodies, heads = packed([message], taken.sequence)
+    sizes, starts, bodies, heads = packed([_told(queue, message, taken)], taken.sequence)
     ids: list[str | None] | None = None if message.correlation_id is None else [message.correlation_id]
     record = records.Staged(taken.sequence, queue.name, sizes, starts, terms, "", 0, request.name, ids, heads)
     return Decision([record], FannedOutIds(id="", ids=[]), bodies)
+
+
+def _told(queue: Queue, message: NewMessage, taken: _Taken) -> NewMessage:
+    """Return the continuation with the members in a header, so that its consumer can ask for their results."""
+    if not taken.members:
+        return message
+    runs = [
+        Predecessors(target, queue.ids.id_of(first), count)
+        for target, members in taken.members.items()
+        for first, count in members
+    ]
+    return msgspec.structs.replace(message, headers={**message.headers, BEFORE_HEADER: written(runs)})
 
 
 def _ids(queue: Queue, order: FannedOut) -> FannedOutIds:

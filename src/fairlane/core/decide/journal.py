@@ -205,7 +205,7 @@ def _old_callers(ledger: Ledger, count: int) -> list[CallerImage]:
         if known.home >= ledger.baseline or runs >= count:
             break
         images.append(known.image(caller))
-        runs += len(known.runs)
+        runs += len(known)
     return images
 
 

@@ -21,7 +21,7 @@ def repeated(
         return {}
     found: dict[int, EnqueueResult | FairlaneError] = {}
     waiting = ledger.queues[request.queue].messages if request.queue in ledger.queues else {}
-    floor = 0 if given.has_waited else known.floor
+    floor = 0 if given.has_waited or known.floor_until_ms <= now_ms else known.floor
     for row, number in enumerate(request.numbers_of(range(len(request.messages)))):
         sequence = known.sequence_of(number, now_ms)
         if sequence is not None:

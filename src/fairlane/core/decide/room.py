@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlane.core.ledger import Ledger, Message, Queue
-from fairlane.errors import FullError, GlobalFull, KeyFull, QueueFull
+from fairlane.errors import FullError, GlobalFull, KeyFull, PayloadTooLarge, QueueFull
 from fairlane.journal.records import Enqueued
 from fairlane.model.message import Key
 
@@ -16,6 +16,21 @@ RETRY_AFTER_MS = 1_000
 def fits(count: int, most: int | None) -> bool:
     """Return whether an amount is within a limit; None is no limit."""
     return most is None or count <= most
+
+
+def too_large(ledger: Ledger, queue: Queue, size: int) -> PayloadTooLarge | None:
+    """Return the limit that one payload exceeds by itself, so that no room would help; None if there is none.
+
+    Such a message must not wait for room: it would hold up everyone behind it at a queue that is empty.
+    """
+    for name, most in (
+        (f"waiting_bytes_max of queue {queue.name!r}", queue.policy.waiting_bytes_max),
+        (f"key_waiting_bytes_max of queue {queue.name!r}", queue.policy.key_waiting_bytes_max),
+        ("waiting_bytes_max of all queues together", ledger.limits.waiting_bytes_max),
+    ):
+        if most is not None and size > most:
+            return PayloadTooLarge(f"{size} bytes of payload are too many: {name} is {most}.")
+    return None
 
 
 class QueueRoom:
@@ -62,12 +77,30 @@ class QueueRoom:
             refusal.key = key
         return refusal
 
+    def refusal_behind(self, ahead: FullError) -> FullError:
+        """Return why a message waits although it may fit: an earlier enqueue waits for the queue or the broker."""
+        queue, ledger = self._queue, self._ledger
+        if isinstance(ahead, GlobalFull):
+            whose, messages, total = "All queues together have", ledger.messages, ledger.size
+        else:
+            whose = f"Queue {queue.name!r} has"
+            messages, total = len(queue.messages) + len(queue.staged), queue.size + queue.staged_size
+        amounts = f"{whose} {messages} messages of {total} bytes"
+        return type(ahead)(
+            f"{amounts}, and earlier enqueues are waiting for more capacity than is left.",
+            retry_after_ms=RETRY_AFTER_MS,
+        )
+
     def take_in_queue(self, key: Key, size: int) -> FullError | None:
         """Take room for one message that comes from another queue, or return why there is none."""
         refusal = self._key_refusal(key, size) or self._queue_refusal(size)
         if refusal is None:
             self._add(key, 1, size)
         return refusal
+
+    def too_large(self, size: int) -> PayloadTooLarge | None:
+        """Return why a payload would not fit if all room were free, or None if it would."""
+        return too_large(self._ledger, self._queue, size)
 
     def _add(self, key: Key, count: int, size: int) -> None:
         self._in_queue += count

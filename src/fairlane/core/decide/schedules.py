@@ -52,33 +52,35 @@ _About: TypeAlias = DeleteSchedule | PauseSchedule | ResumeSchedule
 
 
 def set_schedule(ledger: Ledger, request: SetSchedule, _now_ms: int, given: Given) -> Decision[SetScheduleResult]:
-    """Create a schedule, or replace it if it differs."""
+    """Create a schedule, or replace it if it differs. One that a program declared is the caller's from now on."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
     if (fault := _fault(ledger, queue, request)) is not None:
         return refuse(fault)
     known = queue.schedules.get(request.name)
-    if known is not None and known.spec == request.spec:
+    is_changed = known is None or known.spec != request.spec
+    if known is not None and not is_changed and not known.is_declared:
         return Decision([], SetScheduleResult(is_created=False, is_changed=False))
     record = ScheduleSet(ledger.next_sequence, queue.name, request.name, request.spec, given.by)
-    return Decision([record], SetScheduleResult(is_created=known is None, is_changed=True))
+    return Decision([record], SetScheduleResult(is_created=known is None, is_changed=is_changed))
 
 
 def ensure_schedule(ledger: Ledger, request: EnsureSchedule, _now_ms: int, given: Given) -> Decision[EnsuredSchedule]:
-    """Create a schedule, unless it exists."""
+    """Create a schedule, or change one that was declared; one that an operator has set stays as it is."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
     if (fault := _fault(ledger, queue, request)) is not None:
         return refuse(fault)
     known = queue.schedules.get(request.name)
-    if known is not None:
+    if known is not None and (known.spec == request.spec or not known.is_declared):
         names = ScheduleSpec.__struct_fields__
         differing = [name for name in names if getattr(known.spec, name) != getattr(request.spec, name)]
         return Decision([], EnsuredSchedule(is_created=False, spec=known.spec, differing=differing))
-    record = ScheduleSet(ledger.next_sequence, queue.name, request.name, request.spec, given.by)
-    return Decision([record], EnsuredSchedule(is_created=True, spec=request.spec))
+    sequence, is_created = ledger.next_sequence, known is None
+    record = ScheduleSet(sequence, queue.name, request.name, request.spec, given.by, is_declared=True)
+    return Decision([record], EnsuredSchedule(is_created=is_created, is_changed=True, spec=request.spec))
 
 
 def delete_schedule(ledger: Ledger, request: DeleteSchedule, _now_ms: int, given: Given) -> Decision[Done]:

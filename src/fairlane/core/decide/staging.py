@@ -12,13 +12,13 @@ from typing import Final
 from fairlane.core.checks import are_bare, message_fault, text_fault, whole_fault
 from fairlane.core.commands import Given, Unstage
 from fairlane.core.decide.enqueue import packed, refusals
-from fairlane.core.decide.room import QueueRoom
+from fairlane.core.decide.room import QueueRoom, fits
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
-from fairlane.core.producer import forbidden
+from fairlane.core.producer import forbidden, forbidden_sink
 from fairlane.core.states.sinks import SinkState
 from fairlane.core.terms import collapse, resolve
-from fairlane.errors import FairlaneError, InvalidArgument, SinkNotFound, StageMismatch
+from fairlane.errors import FairlaneError, FullError, InvalidArgument, SinkNotFound, StageMismatch
 from fairlane.journal import records
 from fairlane.journal.records import AnyRecord, Removed, SinkRemoved, SinkSet, Terms
 from fairlane.model import limits
@@ -39,6 +39,8 @@ def stage(ledger: Ledger, request: Stage, now_ms: int, given: Given) -> Decision
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
+    if (forbids := forbidden_sink(queue.name, request.sink, given.producer)) is not None:
+        return refuse(forbids)
     if (fault := _stage_fault(queue, request)) is not None:
         return refuse(InvalidArgument(fault))
     sink = queue.sinks.get(request.sink)
@@ -112,7 +114,23 @@ def _refusal(
     if given.producer is not None or not queue.policy.producer_weights:
         refused = forbidden(queue, messages, terms.keys, given.producer)
     refused = refused or refusals(QueueRoom(ledger, queue), messages, terms)
-    return next(iter(refused.values()), None)
+    refusal = next(iter(refused.values()), None)
+    return _never_fits(ledger, queue, messages) or refusal if isinstance(refusal, FullError) else refusal
+
+
+def _never_fits(ledger: Ledger, queue: Queue, messages: Sequence[NewMessage]) -> InvalidArgument | None:
+    """Return the limit that messages exceed because they come as a whole, or None if they may find room later."""
+    size = sum(len(message.payload) for message in messages)
+    count = len(messages)
+    for whose, known in ((f"of queue {queue.name!r}", queue.policy), ("of all queues together", ledger.limits)):
+        for name, amount, most in (
+            ("waiting_max", count, known.waiting_max),
+            ("waiting_bytes_max", size, known.waiting_bytes_max),
+        ):
+            if not fits(amount, most):
+                cause = f"{count} messages of {size} bytes are staged as a whole, and {name} {whose} is {most}."
+                return InvalidArgument(f"{cause} Stage fewer at a time, or raise the limit.")
+    return None
 
 
 def _correlation_ids(messages: Sequence[NewMessage]) -> list[str | None] | None:
@@ -123,11 +141,13 @@ def _correlation_ids(messages: Sequence[NewMessage]) -> list[str | None] | None:
 # ---------------------------------------------------------------------------------------------------------- publishing
 
 
-def publish(ledger: Ledger, request: Publish, now_ms: int, _given: Given) -> Decision[PublishResult]:
+def publish(ledger: Ledger, request: Publish, now_ms: int, given: Given) -> Decision[PublishResult]:
     """Publish the named parts of a batch, and drop everything else that is staged up to this batch."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
+    if (forbids := forbidden_sink(queue.name, request.sink, given.producer)) is not None:
+        return refuse(forbids)
     if (fault := _publish_fault(queue, request)) is not None:
         return refuse(InvalidArgument(fault))
     sink = queue.sinks.get(request.sink) or SinkState(request.sink)

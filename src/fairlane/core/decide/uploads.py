@@ -8,7 +8,7 @@ from typing import Final
 
 from fairlane.core.checks import whole_fault
 from fairlane.core.commands import DeletePieces, Given, SweepUpload
-from fairlane.core.decide.room import RETRY_AFTER_MS
+from fairlane.core.decide.room import RETRY_AFTER_MS, too_large
 from fairlane.core.decision import Deciders, Decision, known_queue, no_queue, refuse
 from fairlane.core.ledger import KeyUsage, Ledger, Queue
 from fairlane.core.states.uploads import Upload
@@ -120,14 +120,10 @@ def _excess(ledger: Ledger, queue: Queue, upload: Upload, request: UploadPiece) 
 
 def _too_large(ledger: Ledger, queue: Queue, size: int) -> PayloadTooLarge | None:
     """Return the limit that a payload of at least this size exceeds by itself, or None if there is none."""
-    for name, most in (
-        ("upload_bytes_max", ledger.limits.upload_bytes_max),
-        (f"waiting_bytes_max of queue {queue.name!r}", queue.policy.waiting_bytes_max),
-        (f"key_waiting_bytes_max of queue {queue.name!r}", queue.policy.key_waiting_bytes_max),
-    ):
-        if most is not None and size > most:
-            return PayloadTooLarge(f"The payload has at least {size} bytes; {name} is {most}.")
-    return None
+    most = ledger.limits.upload_bytes_max
+    if size > most:
+        return PayloadTooLarge(f"{size} bytes of payload are too many: upload_bytes_max is {most}.")
+    return too_large(ledger, queue, size)
 
 
 # ------------------------------------------------------------------------------------------------------------ messages

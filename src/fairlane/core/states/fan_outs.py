@@ -9,7 +9,8 @@ one is durable without the other.
 What a member forwards when it is acknowledged takes its place, so members may be chains of messages.
 
 The name under which a producer has asked is known for the dedup window of the queue after the end, so a request that is
-repeated changes nothing.
+repeated changes nothing. Like a dedup id it belongs to a tenant, which is that of the key of the continuation. The
+record of a fan-out has the name alone, because the record before it has the key; from then on the two are one text.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from fairlane.core.dedup_ids import remembered_name
 from fairlane.journal.records import FannedOut, FanOutImage, Runs
+from fairlane.model.message import Key
 
 
 @dataclass(slots=True, eq=False)
@@ -26,10 +29,10 @@ class FanOutState:
     """One fan-out.
 
     Attributes:
-        order: the record that began it.
+        order: the record that began it, with the name as ``core.dedup_ids`` has it.
         open: the members that have not ended, each with its queue.
         done: how many members were acknowledged, and ``failed`` how many have ended otherwise.
-        until_ms: when it is forgotten; 0 while it has not ended.
+        until_ms: when its name is free; 0 while it has not ended.
     """
 
     order: FannedOut
@@ -52,7 +55,7 @@ class FanOuts:
     """All fan-outs that have not ended, and those whose names are known still.
 
     Attributes:
-        by_name: by the queue of the continuation, and the name.
+        by_name: by the queue of the continuation, and the name with its tenant.
         by_number: by the number of the continuation.
         members: the open members, each with its fan-out.
         complete: those without an open member, whose continuation is still to be published.
@@ -71,11 +74,20 @@ class FanOuts:
         """Add a fan-out."""
         order = image.order
         found = FanOutState(order, {}, image.done, image.failed, image.until_ms)
+        before = self.by_name.get((order.queue, order.name))
+        if before is not None:  # its window is over, but not that of one that ended earlier
+            self._ended.remove(before)
+            self._forget(before)
         self.by_name[order.queue, order.name] = self.by_number[order.number] = found
         if image.until_ms:
             self._ended.append(found)
         else:
             self.join(found, image.open)
+
+    def named(self, queue: str, key: Key, name: str, now_ms: int) -> FanOutState | None:
+        """Return the fan-out that a tenant knows by a name, the tenant being that of a fairness key."""
+        found = self.by_name.get((queue, remembered_name(key, name)))
+        return None if found is None or 0 < found.until_ms <= now_ms else found
 
     def join(self, fan_out: FanOutState, members: Mapping[str, Runs]) -> None:
         """Add open members to a fan-out."""

@@ -20,6 +20,7 @@ class ScheduleState:
     Attributes:
         revision: the sequence of the record that set the spec.
         settled_ms: all ticks up to this instant are settled.
+        is_declared: whether a program declared its spec, so that the same program may change it.
         last_ms: the latest tick that enqueued a message.
         last_number: the latest message.
         missed_ms: the latest tick that was missed, and why in ``missed_reason`` and ``error``.
@@ -35,6 +36,7 @@ class ScheduleState:
     settled_ms: int
     is_paused: bool = False
     by: str | None = None
+    is_declared: bool = False
     fired: int = 0
     missed: int = 0
     last_ms: int | None = None

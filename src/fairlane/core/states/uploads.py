@@ -43,10 +43,10 @@ class Pieces:
         """Return it as a record holds it."""
         return PiecesImage(self.piece_bytes, self.numbers.tolist())
 
-    def at(self, offset: int) -> list[int]:
-        """Return the number of the piece that holds the byte at an offset; none after the end."""
+    def at(self, offset: int, *, count: int = 1) -> list[int]:
+        """Return the number of the piece that has the byte at an offset, and of those after it; none after the end."""
         index = offset // self.piece_bytes
-        return list(self.numbers[index : index + 1])
+        return list(self.numbers[index : index + count])
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,7 @@ import { Table, ago, command, el, field, once } from "./dom.js";
 const RIGHTS = { produce: "Enqueue messages", consume: "Lease and settle messages", observe: "Watch: metrics and read-only views", admin: "Everything" };
 const EXPIRIES = { never: null, "in 1 day": 86400000, "in 30 days": 2592000000, "in 90 days": 7776000000, "in 1 year": 31536000000 };
 
-const grantText = grant => `${grant.right} on ${grant.queues === "*" ? "all queues" : grant.queues ?? "all queues"}${grant.keys ? `, keys ${grant.keys.join(", ")}` : ""}${grant.throttles ? `, throttles ${grant.throttles.join(", ")}` : ""}`;
+const grantText = grant => `${grant.right} on ${grant.queues === "*" ? "all queues" : grant.queues ?? "all queues"}${grant.keys ? `, keys ${grant.keys.join(", ")}` : ""}${grant.throttles ? `, throttles ${grant.throttles.join(", ")}` : ""}${grant.sinks ? `, sinks ${grant.sinks.join(", ")}` : ""}`;
 
 export function accessPage(app) {
   const table = new Table("API keys", [

@@ -104,16 +104,24 @@ export class History {
     this.tell();
   }
 
+  // Says why nothing was recorded at an instant.
+  reason(at) {
+    if (this.range === "live") return "This page was not open.";
+    if (this.since_ms === null) return "The server keeps a history of a limited number of queues (metrics_queues_max), and others were busier.";
+    if (at < this.since_ms) return `The history begins ${span(this.app.now - this.since_ms)} ago.`;
+    return "The server was down.";
+  }
+
   // Says in words what was recorded at the cursor.
   tell() {
     const at = this.cursor.at_ms, step = RANGES[this.range][2];
     if (at === null) {
-      setText(this.moment, this.since_ms && this.app.now - this.since_ms < RANGES.day[1] ? `Recorded since the server started, ${span(this.app.now - this.since_ms)} ago. Point at a chart or enter a time.` : "Point at a chart or enter a time.");
+      setText(this.moment, this.since_ms && this.app.now - this.since_ms < RANGES.day[1] ? `Recorded for ${span(this.app.now - this.since_ms)}. Point at a chart or enter a time.` : "Point at a chart or enter a time.");
       return;
     }
     const points = this.range === "live" ? this.app.history(this.queue) : this.slots, found = nearest(points, at, step);
     const clock = new Date(at).toISOString().slice(11, step < 60000 ? 19 : 16);
-    if (!found) { setText(this.moment, `${clock} UTC: nothing was recorded. The server was down, or this is before its start.`); return; }
+    if (!found) { setText(this.moment, `${clock} UTC: nothing was recorded. ${this.reason(at)}`); return; }
     const parts = [`${rate(found.enqueued)} enqueued and ${rate(found.leased)} delivered per second`, `${number(found.waiting)} waiting`];
     if (found.wait_p99_ms !== null && found.wait_p99_ms !== undefined) parts.push(`p99 wait ${span(found.wait_p99_ms)}`);
     if (found.refused >= 0.05) parts.push(`${rate(found.refused)} refused per second`);

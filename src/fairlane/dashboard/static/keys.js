@@ -35,7 +35,11 @@ export function verdicts(queue, keys, at) {
     found.push(["loud", [el("b", {}, keyText(noisy.key)), ` is noisy: it sends ${percent(noisy.wanted / window.wanted)} of all work${refused}. `
       + `It receives ${part(noisy.served)} of the service and is entitled to ${part(noisy.entitled)}.`]]);
   }
-  const named = new Set(window.noisy.map(noisy => keyText(noisy.key)));
+  for (const victim of window.victims.slice(0, SENTENCES)) {
+    const part = cost => percent(cost / window.served);
+    found.push(["bad", [el("b", {}, keyText(victim.key)), ` receives ${part(victim.served)} of the service, less than the ${part(victim.entitled)} that it is entitled to, while another key receives more.`]]);
+  }
+  const named = new Set([...window.noisy, ...window.victims].map(each => keyText(each.key)));
   const held = keys.keys.filter(key => !named.has(keyText(key.key)))
     .filter(key => key.messages > key.leased && (key.held_by || key.wait_p99_ms >= LONG_MS || key.messages - key.leased > MANY))
     .sort((one, other) => weightOf(other) - weightOf(one));

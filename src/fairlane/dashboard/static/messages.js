@@ -1,10 +1,11 @@
-// The messages of a queue: pages, a filter by key, previews of payloads, and cancelling.
+// The messages of a queue: pages, filters by key and status, previews of payloads, and cancelling.
 
 import { call } from "./api.js";
 import { payloadText } from "./message.js";
 import { Table, ago, el, field, keyText, number, once, setText } from "./dom.js";
 
 const ROWS = 50, PREVIEW_MAX = 80, BODIES_BYTES_MAX = 1000000;
+const STATUSES = ["waiting", "delayed", "leased"];
 
 // A column of checkboxes that selects rows, kept by id.
 export class Selection {
@@ -86,6 +87,8 @@ export function messagesPage(app, queue) {
     previewColumn,
   ], { empty: "No message matches." });
   const key = el("input", { id: "key-filter", type: "search", autocomplete: "off", placeholder: "any; a path has slashes", oninput: () => { clearTimeout(typing); typing = setTimeout(() => { starts = [null]; load(); }, 300); } });
+  const status = el("select", { id: "status-filter", onchange: () => { starts = [null]; load(); } },
+    el("option", { value: "" }, "any"), ...STATUSES.map(each => el("option", { value: each }, each)));
   const words = el("span", { class: "faint", role: "status" });
   const back = el("button", { class: "quiet", onclick: () => { starts.pop(); load(); } }, "Previous");
   const on = el("button", { class: "quiet", onclick: () => { starts.push(messages.at(-1).id); load(); } }, "Next");
@@ -93,7 +96,7 @@ export function messagesPage(app, queue) {
   async function load() {
     await app.act(async () => {
       const name = key.value.trim(), path = name.includes("/") ? name.split("/") : name, after = starts.at(-1);
-      messages = await peek(queue, { count: ROWS, ...(after && { after }), ...(name && { wanted: { fairness_key: path } }) });
+      messages = await peek(queue, { count: ROWS, ...(after && { after }), ...(name && { wanted: { fairness_key: path } }), ...(status.value && { status: status.value }) });
       table.update(messages, each => each.id);
       selection.show(messages);
       back.disabled = starts.length === 1;
@@ -105,7 +108,7 @@ export function messagesPage(app, queue) {
 
   app.live.watch(app.watched);
   load();
-  const bar = el("div", { class: "choices" }, field("Fairness key", key), cancel, el("button", { class: "quiet", id: "reload", onclick: load }, "Reload"), el("div", { class: "pager" }, words, back, on));
+  const bar = el("div", { class: "choices" }, field("Fairness key", key), field("Status", status), cancel, el("button", { class: "quiet", id: "reload", onclick: load }, "Reload"), el("div", { class: "pager" }, words, back, on));
   return { title: `Messages of ${queue}`, nodes: [el("p", { class: "actions" }, el("a", { href: `#/queue/${encodeURIComponent(queue)}` }, `Queue ${queue}`)), el("section", { class: "panel" }, bar, table.node)],
     update() { if (messages.length) table.update(messages, each => each.id); } };
 }

@@ -60,7 +60,7 @@ export class Chart {
     const { xaxis, yaxis, ...rest } = layout;
     script.react(this.place, traces.map(recoloured), {
       colorway: PALETTE.map(colour),
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: colour("--ink"), family: "system-ui, sans-serif", size: 13 },
+      paper_bgcolor: "transparent", plot_bgcolor: "transparent", font: { color: colour("--ink"), family: "system-ui, sans-serif", size: 13 },
       margin: { t: 10, r: 10, b: 30, l: 40 }, legend: { orientation: "h", y: 1.15 }, hovermode: "closest",
       ...rest, xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, rangemode: "tozero", ...yaxis },
     }, CONFIG);

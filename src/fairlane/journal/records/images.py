@@ -96,6 +96,7 @@ class NumberedRun(msgspec.Struct, array_like=True, gc=False, frozen=True):
         sequence: the sequence of the first message; the others follow it.
         until_ms: when the window of their queue is over.
         bitmap: for numbers with gaps, a bit for each number, the lowest first, from the last multiple of 128 on.
+        joined: for enqueues that are kept together, first number, count, sequence and end of the window of each.
     """
 
     first: int
@@ -103,14 +104,16 @@ class NumberedRun(msgspec.Struct, array_like=True, gc=False, frozen=True):
     sequence: int
     until_ms: int
     bitmap: bytes | None = None
+    joined: list[int] | None = None
 
 
 class ProducerImage(msgspec.Struct, array_like=True, gc=False):
-    """A producer that numbers its messages, in one queue. Numbers below ``floor`` may have been forgotten."""
+    """A producer that numbers its messages, in one queue. Numbers below ``floor`` may have been forgotten early."""
 
     queue: str
     producer: str
     floor: int
+    floor_until_ms: int = 0
 
 
 class CallerImage(msgspec.Struct, array_like=True, gc=False):
@@ -210,6 +213,7 @@ class ScheduleImage(msgspec.Struct, array_like=True, gc=False):
     missed_ms: int | None
     missed_reason: MissedReason | None
     error: str | None
+    is_declared: bool = False
 
 
 class QueueImage(msgspec.Struct, array_like=True, gc=False):

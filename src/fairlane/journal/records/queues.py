@@ -151,12 +151,17 @@ class SinkRemoved(Record, tag="sink_removed"):
 
 
 class ScheduleSet(Record, tag="schedule_set"):
-    """A schedule was created or replaced. The sequence of the record is its revision."""
+    """A schedule was created or replaced. The sequence of the record is its revision.
+
+    Attributes:
+        is_declared: whether a program declared it (``ensure_schedule``), rather than an operator set it.
+    """
 
     queue: str
     name: str
     spec: ScheduleSpec
     by: str | None = None
+    is_declared: bool = False
 
 
 class ScheduleRemoved(Record, tag="schedule_removed"):

@@ -147,19 +147,25 @@ class HistoryRings:
         self._queues_max = queues_max
         self._total = _new_rings()
         self._by_queue: dict[str, dict[str, SlotRing]] = {}
+        self._since_ms: dict[str, int] = {}
 
     @property
     def queues(self) -> frozenset[str]:
         """The queues that have a history."""
         return frozenset(self._by_queue)
 
+    def since_ms(self, queue: str) -> int | None:
+        """Return when the history of a queue began; None if it has none."""
+        return self._since_ms.get(queue)
+
     def note(self, samples: Mapping[str, Slot], total: Slot) -> None:
         """Add a sample of each queue, and of all together. Queues without one are forgotten."""
         for queue in self._by_queue.keys() - samples.keys():
-            del self._by_queue[queue]
+            del self._by_queue[queue], self._since_ms[queue]
         for queue, sample in samples.items():
             if queue not in self._by_queue and len(self._by_queue) < self._queues_max:
                 self._by_queue[queue] = _new_rings()
+                self._since_ms[queue] = sample.at_ms - sample.covered_ms
             for ring in self._by_queue.get(queue, {}).values():
                 ring.note(sample)
         for ring in self._total.values():

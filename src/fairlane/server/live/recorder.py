@@ -1,13 +1,16 @@
 """Records the history of a server's queues: a sample of each about every ten seconds.
 
-The counts are those that metrics fold from every commit, so the history costs a message only two counts more.
+The counts are those that metrics fold from every commit, so the history costs a message only two counts more. So a
+queue with a history also has a label of its own there.
+
+If there are too many queues, those that have been idle give way: they lose their history and their label.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from heapq import nlargest
 from typing import Final
 
@@ -18,6 +21,8 @@ from fairlane.model.views import QueueView
 from fairlane.server.live.history import COUNTS, KEYS_MAX, QUEUES_MAX, SAMPLE_MS, HistoryRings, Slot, largest, merged
 from fairlane.server.metrics.fold import MetricsFold, QueueCounts, RecentLeases
 
+IDLE_MS: Final = 600_000
+"""A queue without messages and events for this long gives way to a busy one."""
 _NONE: Final = QueueCounts()
 _NOTHING: Final = Slot()
 _log = logging.getLogger("fairlane.server")
@@ -31,6 +36,7 @@ class HistoryRecorder:
         self._fold = fold
         self._queues_max = queues_max
         self._before: dict[str, Slot] = {}
+        self._active_ms: dict[str, int] = {}
         self._sampled_ms = broker.now_ms()
         self.since_ms = self._sampled_ms
         """When the history began: it is in memory, and starts with the server."""
@@ -51,7 +57,8 @@ class HistoryRecorder:
         now_ms = self._broker.now_ms()
         covered_ms, self._sampled_ms = max(0, now_ms - self._sampled_ms), now_ms
         samples, counted = {}, {}
-        for view in self._chosen(views):
+        self._note_active(views, now_ms)
+        for view in self._chosen(views, now_ms):
             counts = _counted(self._fold.queues.get(view.name, _NONE), view)
             is_new = not self._before or view.created_ms > now_ms - covered_ms
             before = self._before.get(view.name, _NOTHING if is_new else counts)
@@ -61,14 +68,38 @@ class HistoryRecorder:
         self._before = counted
         self.history.note(samples, _total(samples.values(), views, now_ms, covered_ms))
 
-    def _chosen(self, views: list[QueueView]) -> list[QueueView]:
-        """Return the queues that have a history, those with messages first among the new ones."""
+    def _note_active(self, views: list[QueueView], now_ms: int) -> None:
+        """Note when each queue was last seen with messages, or had events."""
+        before = self._active_ms
+        active = {view.name for view in views if view.waiting + view.leased or self._has_events(view)}
+        self._active_ms = {
+            view.name: now_ms if view.name in active else before[view.name]
+            for view in views
+            if view.name in active or view.name in before
+        }
+
+    def _has_events(self, view: QueueView) -> bool:
+        counts, before = self._fold.queues.get(view.name, _NONE), self._before.get(view.name)
+        if before is None:
+            return not self._before and counts is not _NONE  # since the server started
+        return _counted(counts, view) != before
+
+    def _chosen(self, views: list[QueueView], now_ms: int) -> list[QueueView]:
+        """Return the queues that have a history.
+
+        Busy queues go first, among them those that have a history already, and then those with the most messages.
+        """
         known = self.history.queues
-        rank: Callable[[QueueView], tuple[bool, int]] = lambda view: (  # noqa: E731 - only here
-            view.name in known,
-            view.waiting + view.leased + view.dead,
-        )
-        return nlargest(self._queues_max, views, key=rank)
+
+        def rank(view: QueueView) -> tuple[bool, bool, int, int]:
+            active_ms = self._active_ms.get(view.name, 0)
+            is_busy = view.name in self._active_ms and now_ms - active_ms < IDLE_MS
+            return (is_busy, view.name in known, 0 if is_busy else active_ms, view.waiting + view.leased + view.dead)
+
+        chosen = nlargest(self._queues_max, views, key=rank)
+        if len(chosen) < len(views):
+            self._fold.keep(frozenset(view.name for view in chosen))
+        return chosen
 
 
 def _counted(counts: QueueCounts, view: QueueView) -> Slot:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from fairlane.model.message import Key
-from fairlane.model.noise import KeyLoad, demand, noisy_keys
+from fairlane.model.noise import BOUND, OBSERVED_MS_MIN, KeyLoad, demand, noisy_keys, victims
 from fairlane.model.shares import entitlements, fair_ratio, jain_index
 from fairlane.model.views import BreakerCause, KeyView, QueueView, ThrottleView
 from fairlane.server.live.fold import EventCounts
@@ -22,11 +22,8 @@ from fairlane.server.live.windows import HeldBy, KeyWindows, Window
 QUEUES_MAX: Final = 1_000
 CONSIDERED_MAX: Final = 300
 """Keys that entitled shares are computed over: as many with the most messages, and as many served most."""
-
-
-NOISE_MS_MIN: Final = 5_000
-"""How much of a window must be observed before a key is called noisy."""
-NOISY_MAX: Final = 5
+NAMED_MAX: Final = 5
+"""The noisy keys of a window that are named, and the victims."""
 
 
 class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,12 +87,26 @@ class NoisyKey(msgspec.Struct, frozen=True, kw_only=True):
     refused: int
 
 
+class VictimKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that got less than its share while another got more, by ``fairlane.model.noise``.
+
+    Attributes:
+        served: the cost that it was served.
+        entitled: the cost that it was entitled to.
+    """
+
+    key: Key
+    served: int
+    entitled: float
+
+
 class WindowSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All keys of a queue over one window.
 
     Attributes:
         wanted: the cost that all keys together wanted.
         noisy: the noisy keys, the noisiest first. A paused key is never among them.
+        victims: the keys that got less than their share while another got more, the largest lack first.
     """
 
     span_ms: int
@@ -105,6 +116,7 @@ class WindowSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     jain: float | None
     wanted: int = 0
     noisy: list[NoisyKey] = []
+    victims: list[VictimKey] = []
 
 
 class WatchedQueue(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,6 +192,7 @@ def sample_queue(view: QueueView, windows: KeyWindows, weight_of: Callable[[Key]
     """Combine a view of a queue with its windows."""
     views = {each.key: each for each in view.keys}
     windows.hold(holds_of(view.keys), now_ms)
+    windows.note_ready(_ready(view), now_ms)
     weight_of = cache(weight_of)
     shares = [_entitled(views, windows, served, weight_of) for served in windows.served]
     summaries = [_summary(views, windows, at, share, weight_of, now_ms) for at, share in enumerate(shares)]
@@ -202,6 +215,8 @@ def _summary(
     ]
     covered_ms = served.covered_ms(now_ms)
     wanted = {key: _demand(key, views.get(key), windows, at, covered_ms) for key in entitled}
+    is_known = covered_ms >= OBSERVED_MS_MIN
+    loads = _loads(views, windows, at, entitled, wanted, weight_of) if is_known else {}
     return WindowSnapshot(
         span_ms=served.span_ms,
         covered_ms=covered_ms,
@@ -209,7 +224,8 @@ def _summary(
         served=sum(served.totals),
         jain=jain_index(ratios),
         wanted=sum(wanted.values()),
-        noisy=_noisy(views, windows, at, entitled, wanted, weight_of) if covered_ms >= NOISE_MS_MIN else [],
+        noisy=_noisy(loads, windows, at),
+        victims=_victims(loads, windows, covered_ms, now_ms),
     )
 
 
@@ -229,30 +245,56 @@ def _demand(key: Key, view: KeyView | None, windows: KeyWindows, at: int, covere
     )
 
 
-def _noisy(
+def _ready(view: QueueView) -> list[Key]:
+    """Return the keys with work that only waits for its turn. With strict priorities, turns are not by weight."""
+    if view.policy.strict_priority:
+        return []
+    return [each.key for each in view.keys if each.may_go and each.messages > each.leased]
+
+
+def _loads(
     views: dict[Key, KeyView],
     windows: KeyWindows,
     at: int,
     entitled: dict[Key, float],
     wanted: dict[Key, int],
     weight_of: Callable[[Key], int],
-) -> list[NoisyKey]:
-    served, refused = windows.served[at], windows.refused[at]
-    parts = entitlements(sum(windows.of(served, key) for key in entitled), dict.fromkeys(entitled, inf), weight_of)
-    loads = {
-        key: KeyLoad(wanted=wanted[key], served=windows.of(served, key), entitled=entitled[key], part=parts[key])
+) -> dict[Key, KeyLoad]:
+    served = {key: windows.of(windows.served[at], key) for key in entitled}
+    parts = entitlements(sum(served.values()), dict.fromkeys(entitled, inf), weight_of)
+    return {
+        key: KeyLoad(
+            wanted=wanted[key],
+            served=served[key],
+            entitled=entitled[key],
+            part=parts[key],
+            grain=windows.costs.get(key, 1),
+        )
         for key in entitled
         if (view := views.get(key)) is None or not view.is_paused
     }
+
+
+def _noisy(loads: dict[Key, KeyLoad], windows: KeyWindows, at: int) -> list[NoisyKey]:
     return [
         NoisyKey(
             key=key,
-            wanted=wanted[key],
-            served=windows.of(served, key),
-            entitled=round(entitled[key], 2),
-            refused=windows.of(refused, key),
+            wanted=round(loads[key].wanted),
+            served=round(loads[key].served),
+            entitled=round(loads[key].entitled, 2),
+            refused=windows.of(windows.refused[at], key),
         )
-        for key in noisy_keys(loads)[:NOISY_MAX]
+        for key in noisy_keys(loads)[:NAMED_MAX]
+    ]
+
+
+def _victims(loads: dict[Key, KeyLoad], windows: KeyWindows, covered_ms: int, now_ms: int) -> list[VictimKey]:
+    """Return the victims that had work for as good as the whole window."""
+    least_ms = covered_ms * (1 - BOUND)
+    found = [key for key in victims(loads) if windows.ready_ms(key, now_ms) >= least_ms]
+    return [
+        VictimKey(key=key, served=round(loads[key].served), entitled=round(loads[key].entitled, 2))
+        for key in found[:NAMED_MAX]
     ]
 
 

@@ -156,6 +156,7 @@ class KeyWindows:
         """The cost of a key's latest message, where it is not 1."""
         self.held: dict[Key, Hold] = {}
         """What held keys back recently."""
+        self._ready_ms: dict[Key, int] = {}
         self._keys_max = keys_max
         self._swept_ms = now_ms
 
@@ -188,6 +189,14 @@ class KeyWindows:
         """
         self.held = {key: hold for key, hold in self.held.items() if now_ms - hold.at_ms < HELD_MS}
         self.held |= {key: Hold(at_ms=now_ms, by=by) for key, by in holds.items()}
+
+    def note_ready(self, keys: Iterable[Key], now_ms: int) -> None:
+        """Record which keys have work that only waits for its turn; those that were not ready before begin now."""
+        self._ready_ms = {key: self._ready_ms.get(key, now_ms) for key in keys if key not in self.held}
+
+    def ready_ms(self, key: Key, now_ms: int) -> int:
+        """Return for how long a key had such work, as far as it was observed."""
+        return now_ms - self._ready_ms.get(key, now_ms)
 
     def roll(self, now_ms: int) -> None:
         """Move everything counted since the last call into the windows."""

@@ -67,6 +67,9 @@ def _throttle_families(measured: BrokerMetrics) -> Iterator[Family]:
 def _disk_families(measured: BrokerMetrics) -> Iterator[Family]:
     description = "Payloads and workflow states that are kept."
     yield Family("fairlane_held_bytes", "gauge", description, single(measured.held_bytes))
+    for limit, used in measured.used.items():
+        description = f"Part of {limit}, the limit on all queues together, that is used."
+        yield Family(f"fairlane_{limit.removesuffix('_max')}_used_ratio", "gauge", description, single(used))
     if (disk := measured.disk) is not None:
         yield Family("fairlane_disk_bytes", "gauge", "Size of the disk of the store.", single(disk.total))
         yield Family("fairlane_disk_free_bytes", "gauge", "Free space of the disk of the store.", single(disk.free))

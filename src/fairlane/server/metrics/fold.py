@@ -108,7 +108,7 @@ class QueueCounts:
 
 
 class MetricsFold:
-    """Counts by queue. The first ``queues_max`` queues have a label of their own, until they are deleted."""
+    """Counts by queue. The first ``queues_max`` queues have a label of their own, until they are forgotten."""
 
     def __init__(
         self, lookup: Lookup, *, queues_max: int, counts_keys: bool = True, random: Random | None = None
@@ -136,7 +136,8 @@ class MetricsFold:
         """Return the counts of a queue, or of the queues that share its label."""
         counts = self.queues.get(queue)
         if counts is None:
-            name = queue if len(self.queues) < self._queues_max else OTHERS
+            labels = len(self.queues) - (OTHERS in self.queues)
+            name = queue if labels < self._queues_max else OTHERS
             counts = self.queues.get(name)
             if counts is None:
                 counts = self.queues[name] = QueueCounts()
@@ -147,6 +148,13 @@ class MetricsFold:
         counts = self.queues.pop(queue, None)
         if counts is not None:
             self._keys_left += len(counts.served)
+
+    def keep(self, queues: frozenset[str]) -> None:
+        """Give these queues a label of their own, and no others."""
+        for queue in self.queues.keys() - queues - {OTHERS}:
+            self.forget(queue)
+        for queue in queues:
+            self.of(queue)
 
     def take_served(self) -> dict[str, tuple[dict[Key, int], int]]:
         """Return the cost leased since the last call by label: by key, and for all keys beyond the limit."""

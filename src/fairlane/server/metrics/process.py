@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-import resource
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from fairlane.server.metrics.families import Family, single
+
+if sys.platform != "win32":
+    import resource
 
 _PROC: Final = Path("/proc/self")
 _START_TICKS: Final = 19

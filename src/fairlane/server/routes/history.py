@@ -59,7 +59,7 @@ class QueueHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         at_ms: the time of the answer.
-        since_ms: when the server began to record.
+        since_ms: when its history began; null for a queue that has none, because too many others are busy.
         slots: the oldest first. A time for which there is no slot was not observed.
     """
 
@@ -67,7 +67,7 @@ class QueueHistory(msgspec.Struct, frozen=True, kw_only=True):
     span: str
     step_ms: int
     at_ms: int
-    since_ms: int
+    since_ms: int | None
     slots: list[HistorySlot]
 
 
@@ -90,7 +90,7 @@ async def history(server: ServerContext, exchange: Exchange, caller: Caller) -> 
         span=span,
         step_ms=SPANS[span].step_ms,
         at_ms=now_ms,
-        since_ms=server.recorder.since_ms,
+        since_ms=server.recorder.since_ms if name is None else server.recorder.history.since_ms(name),
         slots=[_shown(slot) for slot in slots],
     )
     await exchange.answer(answer)

@@ -175,7 +175,8 @@ def _consumers_plot(found: QueueForecast) -> str:
         values = [getattr(hour, field) for hour in found.hours]
         figure.add_scatter(name=name, x=times, y=values, line={"shape": "hv", "color": colour, "dash": dash})
     if found.consumers_now is not None:
-        figure.add_hline(y=found.consumers_now, line_dash="dash", line_color=_ACTUAL, annotation_text="today")
+        today = {"annotation_text": "today", "annotation_position": "right"}  # next to the plot, clear of its lines
+        figure.add_hline(y=found.consumers_now, line_dash="dash", line_color=_ACTUAL, **today)
     return _drawn(figure, "Consumers needed in each hour", "consumers")
 
 

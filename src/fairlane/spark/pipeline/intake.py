@@ -22,7 +22,7 @@ from fairlane.lakehouse import DataFile
 from fairlane.lakehouse.state import Merge, TableChange
 from fairlane.spark.pipeline.journals import Covered
 from fairlane.spark.pipeline.source import Segment, Source
-from fairlane.spark.pipeline.table_files import TableFiles, few_files
+from fairlane.spark.pipeline.table_files import SORTED, TableFiles, few_files
 from fairlane.spark.tables.schemas import EVENTS
 from fairlane.spark.tables.table import TableDefinition, shaped
 
@@ -34,7 +34,7 @@ MERGED_ROWS = 2_000_000
 """The approximate number of events in a merged file. Files with half as many are small."""
 
 ORDER = {
-    "attempts": ("is_open", "day", "queue", "journal_id", "number"),
+    **SORTED,
     "events": ("day", "sequence"),
     "messages": ("is_open", "day", "last_sequence"),
 }

@@ -38,7 +38,7 @@ from fairlane.spark.pipeline.journals import Gap, JournalCoverage, accepted, che
 from fairlane.spark.pipeline.manifest import Manifest, load_manifest
 from fairlane.spark.pipeline.plan import continues, reach, regapped, stale, with_segments
 from fairlane.spark.pipeline.source import Segment, Source
-from fairlane.spark.pipeline.table_files import TableFiles, few_files
+from fairlane.spark.pipeline.table_files import TableFiles, few_files, in_order
 from fairlane.spark.tables import TABLES, partials
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
 from fairlane.spark.tables.news import Reached
@@ -348,7 +348,7 @@ class _Run:
         return reduce(DataFrame.unionByName, map(events, parts))
 
     def _write(self, name: str, frame: DataFrame) -> DataFrame:
-        files = self._written[name] = self._tables.write(name, few_files(frame, "day"))
+        files = self._written[name] = self._tables.write(name, in_order(few_files(frame, "day"), name))
         return self._tables.read_written(name, files, TABLES[name].schema) if name in TABLES else frame
 
     def _replaced(

@@ -32,6 +32,8 @@ TASK_BYTES = 64 << 20
 """About how much one task reads of an object store."""
 APART = {"events": ("journal_id",)}
 """Columns whose values are not mixed in a file, by table."""
+SORTED = {"attempts": ("is_open", "day", "queue", "journal_id", "number")}
+"""How the rows of each file are sorted, by table. Files of other tables are sorted only when they are merged."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -77,6 +79,11 @@ def few_files(frame: DataFrame, *columns: str) -> DataFrame:
     Rows with the same values in columns come together. Adaptive execution then joins small parts and splits large ones.
     """
     return frame.hint("rebalance", *columns)
+
+
+def in_order(frame: DataFrame, name: str) -> DataFrame:
+    """Return a frame whose tasks have the rows of a table in its order. A later shuffle would undo it."""
+    return frame.sortWithinPartitions(*SORTED[name]) if name in SORTED else frame
 
 
 def shape_for(name: str, frame: DataFrame) -> TableShape:

@@ -224,8 +224,7 @@ def _with_waits(frame: DataFrame) -> DataFrame:
 def attempt_rows(attempts: DataFrame, *, newest_day: date) -> DataFrame:
     """Return the rows of ``attempts`` that are open or ended by a new event.
 
-    An attempt belongs to the day on which it ended, an open one to the newest day. Within a file attempts are sorted by
-    queue and then by the event with which they began.
+    An attempt belongs to the day on which it ended, an open one to the newest day.
     """
     is_open = F.col("ended_by").isNull()
     told = attempts.where(is_open | F.col("is_end_new")).withColumns(
@@ -235,7 +234,7 @@ def attempt_rows(attempts: DataFrame, *, newest_day: date) -> DataFrame:
             "day": F.when(is_open, F.lit(newest_day)).otherwise(day_of("end_ms")),
         }
     )
-    return shaped(told, ATTEMPTS).sortWithinPartitions("is_open", "day", "queue", "journal_id", "number")
+    return shaped(told, ATTEMPTS)
 
 
 def in_queues(frame: DataFrame) -> DataFrame:

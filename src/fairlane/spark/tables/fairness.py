@@ -33,14 +33,17 @@ from fairlane.spark.tables.turns import Days
 _QUEUE_DAY = ("queue", "day")
 _CLASS = (*_QUEUE_DAY, "weight_class", "work_class")
 _KEY_DAY = ("queue", "top_key", "day")
+_SUMS = {"work": "waiting_cost", "weight": "weight", "messages": "messages"}
+"""What a class sums over its members, and the columns of their runs."""
 
 
 def entries(runs: DataFrame) -> DataFrame:
     """Return the entries of each window in which something changed, with what each is entitled to.
 
     An entry is a key with changes, with the columns of its run, or a class of quiet keys (``members`` of them), which
-    ``top_key`` and ``waiting_cost`` name one of. ``work`` and ``weight`` are those of all members, ``part`` is the part
-    of the work that the entry is entitled to, and ``all_served`` the cost that was served in the window.
+    ``top_key`` and ``waiting_cost`` name one of. ``work``, ``weight`` and ``messages`` are those of all members,
+    ``part`` is the part of the work that the entry is entitled to, and ``all_served`` the cost that was served in the
+    window.
     """
     each = runs.where(~F.col("is_quiet")).select(
         "*", F.col("from_ms").alias("at_ms"), F.lit(1).alias("members"), F.col("waiting_cost").alias("work")
@@ -75,11 +78,11 @@ def _quiet_classes(runs: DataFrame) -> DataFrame:
     # Of the runs that have begun, the one that lasts longest is on whenever any of them is.
     known = marks.select(
         *(*_CLASS, "at_ms", "is_look"),
-        *[F.sum(name).over(so_far).alias(name) for name in ("members", "work", "weight")],
+        *[F.sum(name).over(so_far).alias(name) for name in ("members", *_SUMS)],
         F.max("one").over(so_far).alias("one"),
     )
     found = known.where(F.col("is_look").isNotNull() & (F.col("members") > 0))
-    return found.select(*_CLASS, "at_ms", "members", "work", "weight", "one.top_key", "one.waiting_cost")
+    return found.select(*_CLASS, "at_ms", "members", *_SUMS, "one.top_key", "one.waiting_cost")
 
 
 def _comings_and_goings(quiet: DataFrame) -> DataFrame:
@@ -89,8 +92,7 @@ def _comings_and_goings(quiet: DataFrame) -> DataFrame:
     one = F.struct("stop_ms", "top_key", "waiting_cost")
     return steps.groupBy(*_CLASS, F.col("step.at_ms").alias("at_ms")).agg(
         F.sum(sign).alias("members"),
-        F.sum(sign * F.col("waiting_cost")).alias("work"),
-        F.sum(sign * F.col("weight")).alias("weight"),
+        *[F.sum(sign * F.col(column)).alias(name) for name, column in _SUMS.items()],
         F.max(F.when(sign > 0, one)).alias("one"),
     )
 
@@ -196,23 +198,33 @@ def _starving(starvation: DataFrame, length_ms: int) -> DataFrame:
 
 def _windows(entries: DataFrame) -> DataFrame:
     """Return the windows in which something changed, as a struct each; quiet keys are not counted in it yet."""
-    served, part, members = F.coalesce("served_cost", F.lit(0)), F.col("part"), F.col("members")
+    served, part = F.coalesce("served_cost", F.lit(0)), F.col("part")
     is_key = F.col("weight_class").isNull()
     lag = F.col("waiting_cost") * part - served
-    ratio = F.when(part > 0, served / (F.col("work") * part))
-    count = F.sum(F.when(part > 0, members))
-    jain = F.try_divide(F.pow(F.sum(ratio), F.lit(2)), count * F.sum(ratio * ratio))
     found = entries.groupBy(*_QUEUE_DAY, "at_ms").agg(
         F.count_if(is_key).alias("keys"),
         F.sum(F.when(is_key, F.col("work"))).alias("waiting_cost"),
         F.sum(served).alias("served_cost"),
         F.sum("handed_out").alias("handed_out"),
-        jain.alias("jain"),
+        _jain_index().alias("jain"),
         F.greatest(F.max(lag), F.lit(0.0)).alias("lag_max_cost"),
         F.max_by("top_key", F.when(lag > _NOTHING, F.struct(lag, "top_key"))).alias("lag_max_key"),
     )
     values = [name for name in found.columns if name not in (*_QUEUE_DAY, "at_ms")]
     return found.select(*_QUEUE_DAY, "at_ms", F.struct(*values).alias("window"))
+
+
+def _jain_index() -> Column:
+    """Return the index over the keys that are entitled to something, with ``shares.fair_ratio`` of each.
+
+    The members of a class of quiet keys were served nothing and have the same ratio.
+    """
+    entitled, members = F.col("work") * F.col("part"), F.col("members")
+    served, cost = F.coalesce("served_cost", F.lit(0)), F.col("work") / F.col("messages")
+    is_fair = F.abs(served - entitled) < cost * members
+    ratio = F.when(entitled > 0, F.when(is_fair, F.lit(1.0)).otherwise(served / entitled))
+    count, whole = F.sum(F.when(entitled > 0, members)), F.sum(members * ratio)
+    return F.try_divide(whole * whole, count * F.sum(members * ratio * ratio))
 
 
 def _busy_row(span: Days, length_ms: int) -> Column:

@@ -15,8 +15,8 @@ Columns:
     is_quiet: whether nothing changed.
     weight: the weight of the key at the end.
     backlog: the messages that waited for their turn at the end.
-    waiting_cost, served_cost, handed_out: the cost of the messages that could have been leased; the cost and the number
-        of those that were.
+    messages, waiting_cost: the number and the cost of the messages that could have been leased.
+    handed_out, served_cost: the number and the cost of those that were.
     waited_ms: how long messages waited for their turn in the run, summed over messages.
 """
 
@@ -146,6 +146,7 @@ def _busy(span: Days, length_ms: int) -> Column:
         until_ms,
         is_quiet=False,
         backlog=had + change,
+        messages=had + came,
         waiting_cost=F.col("had_cost") + F.col("came_cost"),
         served_cost=F.col("served_cost"),
         handed_out=F.col("handed_out"),
@@ -167,6 +168,7 @@ def _quiet(span: Days, length_ms: int) -> Column:
         until_ms,
         is_quiet=True,
         backlog=backlog,
+        messages=backlog,
         waiting_cost=F.col("had_cost") + F.col("change_cost"),
         served_cost=F.lit(0),
         handed_out=F.lit(0),

@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar, Unpack
 
 from fairlane.errors import FairlaneError
-from fairlane.model.message import Became, Delivery, FailureDetail, MessageTerms, MessageView, NewMessage, Receipt
+from fairlane.model.message import (
+    Became,
+    Delivery,
+    FailureDetail,
+    MessageStatus,
+    MessageTerms,
+    MessageView,
+    NewMessage,
+    Receipt,
+)
 from fairlane.model.payloads import NO_VALUE, NoValue
 from fairlane.model.views import DeadLetterFilter, Explained
 from fairlane.verbs.fan_outs import FannedOutIds, FanOut, OnFailure
@@ -332,17 +341,18 @@ class MessageVerbs(Verbs, Generic[M]):
         *,
         after: str | None = None,
         wanted: DeadLetterFilter = _EVERYTHING,
+        status: MessageStatus | None = None,
         with_body: bool = False,
     ) -> list[MessageView]:
         """Return messages without leasing them, in the order in which they came, from the one after ``after``.
 
-        ``wanted`` selects messages, mostly dead letters. With bodies the answer ends once it has ``answer_bytes_max``:
-        ask for those after the last.
+        ``wanted`` selects messages, mostly dead letters, and ``status`` those that wait, are delayed or leased. With
+        bodies the answer ends once it has ``answer_bytes_max``: ask for those after the last.
 
         Raises:
             QueueNotFound, InvalidArgument: there is no answer.
         """
-        request = Peek(queue=queue, count=count, after=after, wanted=wanted, with_body=with_body)
+        request = Peek(queue=queue, count=count, after=after, wanted=wanted, status=status, with_body=with_body)
         answer = self.call(request)
         return answer.messages
 
