@@ -16,12 +16,13 @@ from fairlane.adapters.folder.examination import Examination
 from fairlane.adapters.folder.high_water import FILE_NAME, HighWater, write_high_water
 from fairlane.adapters.folder.mark import LOG, MARK, ROCKSDB, Kind, kind_of, write_mark
 from fairlane.adapters.folder.replacement import UNKNOWN_SKIP, finish, is_unfinished, move_aside
+from fairlane.adapters.folder_store import check_there
 from fairlane.adapters.log import repair as log_repair
 from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.adapters.store_url import is_url, split_folder
 from fairlane.adapters.succession import EMPTY
 from fairlane.adapters.system import SystemClock, SystemEntropy
-from fairlane.assembly import check_there, open_hooks, open_store
+from fairlane.assembly import open_hooks, open_store
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.inspection import Inspection, inspect_store
 from fairlane.data_folder import loss_of, marked_sequence, note_reached

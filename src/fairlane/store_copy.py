@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from fairlane.adapters.copying import copy_contents, is_unfinished, mark_unfinished, pages_within
+from fairlane.adapters.folder_store import check_there
 from fairlane.adapters.numbered_store import NumberedStore
-from fairlane.assembly import check_there, open_store
+from fairlane.assembly import open_store
 from fairlane.broker.inspection import inspect_store
 from fairlane.errors import InvalidArgument, StoreCorrupt, StoreDamaged
 from fairlane.maintenance import counts_from, declare_restored
