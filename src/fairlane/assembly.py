@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from fairlane.adapters.copying import check_finished
-from fairlane.adapters.folder_store import FolderStore, folder_store
+from fairlane.adapters.folder_store import FolderStore, check_there, folder_store
 from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.adapters.numbered_store import NumberedStore
@@ -28,7 +28,6 @@ from fairlane.adapters.store_url import (
     is_url,
     parse_store_url,
     shown_url,
-    split_folder,
 )
 from fairlane.adapters.system import SystemClock, SystemDisk, SystemEntropy
 from fairlane.broker.engine.engine import Engine
@@ -36,7 +35,6 @@ from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.frontends.threads import Broker
 from fairlane.broker.handlers.internal import IdentifyJournal, ListSegments, ReadPages
 from fairlane.broker.settings import Settings
-from fairlane.data_folder import check_not_lost
 from fairlane.errors import InvalidArgument
 from fairlane.journal.records import SegmentImage
 from fairlane.model.config_scope import read_for_hook
@@ -225,12 +223,6 @@ def open_hooks(config_value: Callable[[str], str | None], settings: Settings | N
         breaker_share_percent=settings.hook_breaker_share_percent,
         breaker_window_ms=settings.hook_breaker_window_ms,
     )
-
-
-def check_there(path: Path | str | None) -> None:
-    """Raise StoreDamaged if a server made a store in a folder, and it is gone as a whole."""
-    if path is not None and not (isinstance(path, str) and is_url(path)):
-        check_not_lost(Path(split_folder(str(path))[1]))
 
 
 def open_store(

@@ -16,12 +16,13 @@ from fairlane.adapters.folder.examination import Examination
 from fairlane.adapters.folder.high_water import FILE_NAME, HighWater, write_high_water
 from fairlane.adapters.folder.mark import LOG, MARK, ROCKSDB, Kind, kind_of, write_mark
 from fairlane.adapters.folder.replacement import UNKNOWN_SKIP, finish, is_unfinished, move_aside
+from fairlane.adapters.folder_store import check_there
 from fairlane.adapters.log import repair as log_repair
 from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.adapters.store_url import is_url, split_folder
 from fairlane.adapters.succession import EMPTY
 from fairlane.adapters.system import SystemClock, SystemEntropy
-from fairlane.assembly import check_there, open_hooks, open_store
+from fairlane.assembly import open_hooks, open_store
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.inspection import Inspection, inspect_store
 from fairlane.data_folder import loss_of, marked_sequence, note_reached
@@ -134,31 +135,29 @@ def repair_store(place: Path | str, *, is_dry_run: bool, progress: Progress = _n
         if is_dry_run:
             return RepairReport(found=_nothing_left(loss), next_sequence=_after_loss(place), aside=None)
         _begin_again(place)
-    folder, kind = _store_folder(place)
-    with _repair_of(kind).locked(folder):
-        return _repaired(folder, kind, is_dry_run=is_dry_run, progress=progress)
+    return _repair(*_store_folder(place), is_dry_run=is_dry_run, progress=progress)
 
 
-def _repaired(folder: Path, kind: Kind, *, is_dry_run: bool, progress: Progress) -> RepairReport:
-    """Repair a store whose folder is locked."""
+def _repair(folder: Path, kind: Kind, *, is_dry_run: bool, progress: Progress) -> RepairReport:
     repair = _repair_of(kind)
-    found = repair.examine(folder, progress)
-    if is_unfinished(folder, kind):
-        return _finish(folder, kind, found, is_dry_run=is_dry_run)
-    with repair.readable_part(folder) as source:
-        inspected = None if source is None else inspect_store(source, source.recover(), progress)
-        report = _report(found, inspected, "" if source is None else source.fault)
-        if report.is_whole or is_dry_run:
-            return RepairReport(found=report, next_sequence=_reserved(found, report), aside=None)
-        is_readable = source is not None and inspected is not None and inspected.is_whole and not source.fault
-        needs_new = not is_readable or found.is_damaged
-        if needs_new:
-            bodies = () if inspected is None else inspected.bodies
-            repair.build(folder, source, _kept(inspected), bodies, progress)
-    aside = move_aside(folder, kind, with_data=needs_new)
-    reserved = _reserved(found, report)
-    note_reached(folder, sequence=reserved)
-    finish(folder, kind, end=report.end, reserved=reserved)
+    with repair.locked(folder):
+        found = repair.examine(folder, progress)
+        if is_unfinished(folder, kind):
+            return _finish(folder, kind, found, is_dry_run=is_dry_run)
+        with repair.readable_part(folder) as source:
+            inspected = None if source is None else inspect_store(source, source.recover(), progress)
+            report = _report(found, inspected, "" if source is None else source.fault)
+            if report.is_whole or is_dry_run:
+                return RepairReport(found=report, next_sequence=_reserved(found, report), aside=None)
+            is_readable = source is not None and inspected is not None and inspected.is_whole and not source.fault
+            needs_new = not is_readable or found.is_damaged
+            if needs_new:
+                bodies = () if inspected is None else inspected.bodies
+                repair.build(folder, source, _kept(inspected), bodies, progress)
+        aside = move_aside(folder, kind, with_data=needs_new)
+        reserved = _reserved(found, report)
+        note_reached(folder, sequence=reserved)
+        finish(folder, kind, end=report.end, reserved=reserved)
     return RepairReport(found=report, next_sequence=reserved, aside=aside)
 
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from fairlane.adapters.copying import copy_contents, is_unfinished, mark_unfinished, pages_within
+from fairlane.adapters.folder_store import check_there
 from fairlane.adapters.numbered_store import NumberedStore
-from fairlane.assembly import check_there, open_store
+from fairlane.assembly import open_store
 from fairlane.broker.inspection import inspect_store
 from fairlane.errors import InvalidArgument, StoreCorrupt, StoreDamaged
 from fairlane.maintenance import counts_from, declare_restored
@@ -58,9 +59,8 @@ def copy_store(source: str, target: str, progress: Progress = lambda _done, _all
         InvalidArgument: the target is not empty, or both are the same.
         StoreFailed: one of them cannot be read or written.
     """
-    if source == target:
-        raise InvalidArgument("The copy needs a place of its own; source and target are the same.")
-    first = _first_of(source)
+    _check_places(source, target)
+    first = counts_from(open_store(source))
     taken, given = numbered(open_store(source), first), None
     try:
         extent = taken.recover()
@@ -85,10 +85,11 @@ def copy_store(source: str, target: str, progress: Progress = lambda _done, _all
     )
 
 
-def _first_of(source: str) -> int:
-    """Return from where a store counts. Raises StoreDamaged if it is gone."""
+def _check_places(source: str, target: str) -> None:
+    """Raise InvalidArgument if source and target are the same, and StoreDamaged if the source is gone."""
+    if source == target:
+        raise InvalidArgument("The copy needs a place of its own; source and target are the same.")
     check_there(source)
-    return counts_from(open_store(source))
 
 
 def numbered(store: Store, first: int) -> Store:

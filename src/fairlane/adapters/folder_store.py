@@ -7,7 +7,8 @@ from typing import Final, Literal, Protocol, runtime_checkable
 
 from fairlane.adapters.folder.mark import LOG, kind_of
 from fairlane.adapters.log.store import LogStore
-from fairlane.adapters.store_url import split_folder
+from fairlane.adapters.store_url import is_url, split_folder
+from fairlane.data_folder import check_not_lost
 from fairlane.ports.store import Store
 
 _DEFAULT: Final = LOG.data
@@ -22,6 +23,12 @@ class FolderStore(Protocol):
 
     def reclaim(self) -> None:
         """Begin to return the space of dropped bodies to the disk."""
+
+
+def check_there(path: Path | str | None) -> None:
+    """Raise StoreDamaged if a server made a store in a folder, and it is gone as a whole."""
+    if path is not None and not (isinstance(path, str) and is_url(path)):
+        check_not_lost(Path(split_folder(str(path))[1]))
 
 
 def folder_store(path: Path | str, *, durability: Literal["fsync", "os"]) -> Store:

@@ -167,7 +167,7 @@ class QuickSocket(WebSocketsSansIOProtocol):
         self.close_timer = self.loop.call_later(_LAST_WORD_S, self.transport.close)  # not when the application ends
 
     def handle_cont(self, event: Frame) -> None:
-        """Keep a part of a message; an empty one too takes memory, so there may only be so many."""
+        """Keep a part of a message; an empty one too takes memory, so their number is limited."""
         if self._is_dismissed:
             return
         if len(self.frames) < PARTS_MAX:

@@ -121,11 +121,10 @@ async def snapshots(
                 streams = await consumers.sample(now_ms) if keys is not None else None
             except (QueueNotFound, QueueElsewhere, QueueMoving, QueueSplit):
                 return
-        queues = queue_snapshots(views, fold.counts, before, now_ms - sampled_ms, server.observed.bypass_of)
         snapshot = Snapshot(
             at_ms=now_ms,
             node=server.gateway.node,
-            queues=_renamed(server, queues),
+            queues=_rows(server, views, fold.counts, before, now_ms - sampled_ms),
             queues_left_off=max(0, len(views) - QUEUES_MAX),
             queue=None if keys is None else msgspec.structs.replace(keys, name=query.queue),
             streams=streams,
@@ -147,8 +146,15 @@ def _is_worth_it(view: QueueView, query: _Query) -> bool:
     return not is_dlq(view.name) or view.waiting + view.leased + view.dead > 0 or view.name == query.queue
 
 
-def _renamed(server: ServerContext, queues: list[QueueSnapshot]) -> list[QueueSnapshot]:
+def _rows(
+    server: ServerContext,
+    views: list[QueueView],
+    counts: dict[str, EventCounts],
+    before: dict[str, EventCounts],
+    elapsed_ms: int,
+) -> list[QueueSnapshot]:
     """Return queues under the names that callers use: the first partition of a split queue has its own name there."""
+    queues = queue_snapshots(views, counts, before, elapsed_ms, server.observed.bypass_of)
     return [msgspec.structs.replace(each, name=server.gateway.shown_name(each.name)) for each in queues]
 
 

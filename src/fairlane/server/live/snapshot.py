@@ -21,12 +21,7 @@ QUEUES_MAX: Final = 1_000
 
 
 class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue.
-
-    Attributes:
-        rates: events per second since the last snapshot.
-        bypass: why its hooks are bypassed now: ``time`` if they used more than their share of it, or ``faults``.
-    """
+    """One queue. ``rates`` are per second since the last snapshot; ``bypass`` is why its hooks are bypassed now."""
 
     name: str
     waiting: int

@@ -60,6 +60,43 @@ def squatted_dedup_id(target: AttackedServer, begin: Callable[[], None]) -> Outc
     return Outcome(1, int(is_there), "" if is_there else "the message of another tenant was swallowed")
 
 
+def squatted_fan_out(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
+    """Fan out under the name that another tenant is going to use."""
+    queue = target.queue("fan-out")
+    begin()
+    answers = []
+    for tenant in ("acme", "bigcorp"):
+        new = {"fairness_key": tenant}
+        body = {"queue": queue, "name": "nightly", "messages": {queue: [new]}, "then": new}
+        answers.append(target.post("queue/fan_out", body, api_key=_own_key(target, queue, tenant)))
+    is_own = answers[1].is_success and not answers[1].content.get("is_repeat", False)
+    is_apart = is_own and answers[0].content["id"] != answers[1].content["id"]
+    return Outcome(1, int(is_apart), "" if is_apart else "the fan-out of another tenant was swallowed")
+
+
+def squatted_sink(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
+    """Publish batches of another tenant's sink before that tenant does, and look for its name."""
+    queue, sink = target.queue("sink"), "bigcorp-lake"
+    attacker = _own_key(target, queue)
+    staged = {"queue": queue, "sink": sink, "batch": 0, "part": "p", "at": 0, "messages": [{"fairness_key": "acme"}]}
+    published = {"queue": queue, "sink": sink, "batch": 0, "parts": ["p"]}
+    begin()
+    tries = [
+        target.post(path, body, api_key=attacker)
+        for path, body in (("queue/sink/stage", staged), ("queue/sink/publish", published | {"parts": []}))
+    ]
+    taken = sum(answer.is_success for answer in tries)
+    target.post("queue/sink/stage", staged, api_key=target.admin_key)
+    is_published = target.post("queue/sink/publish", published, api_key=target.admin_key).is_success
+    shown = target.post("queue/sink/list", {"queue": queue}, api_key=attacker)
+    harm = f"{taken} requests on the sink of another tenant were carried out" if taken else ""
+    if not is_published or target.admin.queue(queue).waiting != 1:
+        harm = harm or "the batch of another tenant was not published"
+    if sink in str(shown.content):
+        harm = harm or "the name of another tenant's sink was shown"
+    return Outcome(3, 3 - taken - int(sink in str(shown.content)), harm)
+
+
 def own_weight(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
     """Enqueue with a weight that takes all turns."""
     queue = target.queue("weight")
@@ -148,6 +185,8 @@ ATTACKS: Final = (
     Attack("flood", "M9", "hundreds of thousands of messages", flood),
     Attack("shared-throttle", "H4", "all tokens of a shared throttle", shared_throttle),
     Attack("dedup-id", "H5", "another tenant's dedup id", squatted_dedup_id),
+    Attack("fan-out-name", "audit", "another tenant's name of a fan-out", squatted_fan_out, needs_keys=True),
+    Attack("sink-name", "audit", "another tenant's sink", squatted_sink, needs_keys=True),
     Attack("own-weight", "H6", "a weight of 1,000", own_weight, needs_keys=True),
     Attack("stolen-token", "L2", "another consumer's lease token", stolen_token, needs_keys=True),
     Attack("foreign-config", "M7", "a hook that reads foreign config", read_config, needs_keys=True),
