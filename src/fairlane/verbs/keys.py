@@ -53,7 +53,8 @@ class CreateKey(Request[CreatedKey], frozen=True, kw_only=True):
     """Create an API key.
 
     Attributes:
-        name: who uses the key, for operators and the journal.
+        name: who uses the key, for operators and the journal. Keys of one name are one caller: they share open uploads
+            and producer numbers.
         expires_ms: the instant at which the key expires; never by default.
     """
 
