@@ -52,7 +52,7 @@ def table_columns(name: str) -> str:
     rows = [
         f"| `{field.name}` | {_type_name(field.dataType)} | {field.metadata['comment']} |"
         for field in TABLES[name].schema
-        if name != "events" or field.name == "day" or TWIN_OF in field.metadata
+        if name != "events" or field.name in ("group", "day") or TWIN_OF in field.metadata
     ]
     kept = ["| all columns of the [journal](journal.md#columns) | | as there |"] if name == "events" else []
     return HEAD + "\n".join([*kept, *rows])

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -141,10 +141,16 @@ def run(arguments: list[str], place: Path) -> None:
         return
     tables = place / arguments[arguments.index("--tables") + 1]
     before = read_manifest(tables)
+    run_until(arguments, lambda: read_manifest(tables) not in (None, before))
+    assert read_manifest(tables) not in (None, before)
+
+
+def run_until(arguments: list[str], holds: Callable[[], bool]) -> None:
+    """Run a command that would go on without an end, and interrupt it once something holds."""
 
     def interrupt() -> None:
         try:
-            until(lambda: read_manifest(tables) not in (None, before))
+            until(holds)
         finally:
             signal.pthread_kill(main, signal.SIGINT)
 
@@ -154,7 +160,6 @@ def run(arguments: list[str], place: Path) -> None:
     result = CliRunner().invoke(cli, arguments)
     watcher.join()
     assert result.exit_code == INTERRUPTED, result.output
-    assert read_manifest(tables) not in (None, before)
 
 
 def interrupt_tune(arguments: list[str]) -> None:

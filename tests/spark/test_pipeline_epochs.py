@@ -140,5 +140,12 @@ def test_a_tenants_bill_over_all_groups_and_partitions_is_one_row(spark: SparkSe
         (NEXT, "mail~1", "mail", 30),
         ("00000000000000cc", "calls", "calls", 40),
     ]
+    for table in ("events", "attempts"):
+        known = read_table(spark, tmp_path / "tables", table).select("journal_id", "group").distinct()
+        assert told(known, "journal_id", "group") == [
+            (JOURNAL, "mail"),
+            (NEXT, "mail~1"),
+            ("00000000000000cc", "calls"),
+        ]
     again = run_pipeline(spark, JournalFolder(tmp_path / "journals"), tmp_path / "tables")
     assert (again.segments, again.run) == (0, 1)

@@ -30,13 +30,13 @@ def test_arrow_has_the_columns_of_the_schema() -> None:
 
 
 def test_spark_has_the_columns_of_the_schema() -> None:
-    """The table ``events`` has the columns and types of the Arrow schema, instants also as TIMESTAMPs, and the day."""
+    """The table ``events`` has the columns and types of Arrow, instants also as TIMESTAMPs, the group and the day."""
     told = [(field.name, field.dataType) for field in EVENTS.schema if field.dataType != TIME]
     twins = {field.name for field in EVENTS.schema if field.dataType == TIME}
     assert twins == {"at", "due_at", "deadline_at", "expires_at"}
     arrow = [(field.name, field.dataType) for field in spark_schema(SCHEMA)]
-    assert told[:-1] == arrow
-    assert told[-1][0] == "day"
+    assert told[:-2] == arrow
+    assert [name for name, _ in told[-2:]] == ["group", "day"]
 
 
 def test_what_if_reads_all_columns_but_those_it_names() -> None:

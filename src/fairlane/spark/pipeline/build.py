@@ -88,7 +88,7 @@ def build(
         with cached(attempts(events, settings=settings, ended=ended, reached=before.reached)) as tried:
             plain = (latency, throttle_waits, sla)
             steps: list[Callable[[], object]] = [
-                lambda: write("attempts", attempt_rows(tried, newest_day=newest_day)),
+                lambda: write("attempts", attempt_rows(tried, newest_day=newest_day, groups=groups)),
                 lambda: write("messages", messages(tried, newest_day=newest_day, groups=groups)),
                 lambda: _make_fairness(events, settings, tried, span, newest_day, before, write),
                 lambda: _carry(events, tried, carry, write),

@@ -24,7 +24,7 @@ from fairlane.spark.pipeline.journals import Covered
 from fairlane.spark.pipeline.source import Segment, Source
 from fairlane.spark.pipeline.table_files import SORTED, TableFiles, few_files
 from fairlane.spark.tables.schemas import EVENTS
-from fairlane.spark.tables.table import TableDefinition, shaped
+from fairlane.spark.tables.table import TableDefinition, group_of, shaped
 
 FILES_MAX = 32
 """A day with more small files than this gets them merged."""
@@ -80,11 +80,15 @@ def take_in(
     *,
     tables: TableFiles,
     known: Sequence[DataFile],
+    groups: Mapping[str, str],
 ) -> Intake:
-    """Write the events of new segments; ``known`` are the files of the table. Raises StoreCorrupt for a bad segment."""
+    """Write the events of new segments. Raises StoreCorrupt for a bad segment.
+
+    ``known`` are the files of the table, ``groups`` has the group of each journal.
+    """
     known_footers = {segment.path: footer_of(segment.path) for segment in segments if segment.path is not None}
     found = _in_few_tasks(source.read(spark, segments), segments, known_footers)
-    files = tables.write(EVENTS.name, shaped(found, EVENTS))
+    files = tables.write(EVENTS.name, shaped(found.withColumn("group", group_of(groups)), EVENTS))
     footers = [bounds_of(file) for file in files]
     days = tuple(sorted({date.fromisoformat(file.partition["day"]) for file in files}))
     return Intake(

@@ -219,6 +219,11 @@ def _mismatch(rival: JournalCoverage, offer: JournalOffer, *, is_known: bool) ->
     )
 
 
+def groups_by_id(journals: Iterable[JournalCoverage]) -> dict[str, str]:
+    """Return the group of each journal, by its id."""
+    return {each.journal_id: each.group for each in journals}
+
+
 def check_gaps(before: Sequence[Gap], after: Sequence[Gap]) -> None:
     """Raise JournalTrimmed if there is a gap that was not there before."""
     for gap in after:

@@ -34,7 +34,7 @@ from fairlane.spark.pipeline.build import CARRIED, DEATHS, GROWING, WAITS, Befor
 from fairlane.spark.pipeline.few_events import FEW_EVENTS, session_for_few_events
 from fairlane.spark.pipeline.gaps import gaps, marked
 from fairlane.spark.pipeline.intake import NO_INTAKE, Intake, merges, take_in
-from fairlane.spark.pipeline.journals import Gap, JournalCoverage, accepted, check_gaps
+from fairlane.spark.pipeline.journals import Gap, JournalCoverage, accepted, check_gaps, groups_by_id
 from fairlane.spark.pipeline.manifest import Manifest, load_manifest
 from fairlane.spark.pipeline.plan import continues, reach, regapped, stale, with_segments
 from fairlane.spark.pipeline.source import Segment, Source
@@ -223,7 +223,8 @@ class _Run:
         before, intake = self._before, NO_INTAKE
         if segments:
             with self._step(f"taking in {len(segments)} segment{'' if len(segments) == 1 else 's'}"):
-                intake = take_in(self._spark, source, segments, tables=self._tables, known=self._known)
+                groups = groups_by_id(journals)
+                intake = take_in(self._spark, source, segments, tables=self._tables, known=self._known, groups=groups)
         days = tuple(sorted({*before.days, *intake.days}))
         horizon_ms = max(before.horizon_ms, intake.last_ms)
         after = msgspec.structs.replace(
@@ -323,7 +324,7 @@ class _Run:
                 of_days = frame.where(F.col("day").between(F.lit(span.first_day), F.lit(last_day or date.max)))
                 return self._write(name, marked(of_days, TABLES[name], after.gaps) if name in TABLES else of_days)
 
-        groups = {each.journal_id: each.group for each in after.journals}
+        groups = groups_by_id(after.journals)
         ended = {each.journal_id: each.last_ms or 0 for each in after.journals if each.is_ended}
         with self._described("settings"):
             build(

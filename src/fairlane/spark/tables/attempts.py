@@ -40,7 +40,7 @@ from fairlane.model.names import DLQ_SUFFIX
 from fairlane.model.waits import HOLDS
 from fairlane.spark.tables.news import ALL_NEW, Reached
 from fairlane.spark.tables.schemas import ATTEMPTS
-from fairlane.spark.tables.table import day_of, id_of, key_text, number_of, shaped
+from fairlane.spark.tables.table import day_of, group_of, id_of, key_text, number_of, shaped
 
 BEGINS = ("enqueued", "published", "returned", "dead", "redriven")
 TELLS_TERMS = ("enqueued", "staged", "published", "redriven")
@@ -221,14 +221,16 @@ def _with_waits(frame: DataFrame) -> DataFrame:
     )
 
 
-def attempt_rows(attempts: DataFrame, *, newest_day: date) -> DataFrame:
+def attempt_rows(attempts: DataFrame, *, newest_day: date, groups: Mapping[str, str] | None = None) -> DataFrame:
     """Return the rows of ``attempts`` that are open or ended by a new event.
 
-    An attempt belongs to the day on which it ended, an open one to the newest day.
+    An attempt belongs to the day on which it ended, an open one to the newest day. ``groups`` has the group of each
+    journal; a journal that it does not name is of a server on its own.
     """
     is_open = F.col("ended_by").isNull()
     told = attempts.where(is_open | F.col("is_end_new")).withColumns(
         {
+            "group": group_of(groups or {}),
             "message_id": id_of("message"),
             "is_open": is_open,
             "day": F.when(is_open, F.lit(newest_day)).otherwise(day_of("end_ms")),

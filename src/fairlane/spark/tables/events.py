@@ -18,7 +18,7 @@ from fairlane.spark.tables.weights import TOLD, told_weights
 _CARRIED = (*TOLD_IN, "policy_json", "name", "value", "is_paused", "day")
 """The columns that later days need."""
 
-JOURNAL_SCHEMA = StructType([field for field in without_twins(EVENTS.schema) if field.name != "day"])
+JOURNAL_SCHEMA = StructType([field for field in without_twins(EVENTS.schema) if field.name not in ("group", "day")])
 """The columns that are read from the journal's files. A column that an older file lacks is null."""
 
 

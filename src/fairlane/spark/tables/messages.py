@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from fairlane.spark.tables.attempts import MESSAGE
 from fairlane.spark.tables.schemas import MESSAGES
-from fairlane.spark.tables.table import day_of, id_of, shaped, uuid_of, whole_queue
+from fairlane.spark.tables.table import day_of, group_of, id_of, shaped, uuid_of, whole_queue
 
 _LATEST = (
     *("queue", "is_dlq", "fairness_key", "key", "top_key", "weight", "priority", "throttles", "deadline_ms"),
@@ -49,14 +49,7 @@ def messages(attempts: DataFrame, *, newest_day: date, groups: Mapping[str, str]
         F.count_if(F.col("begun_by") == "redriven").alias("redrives"),
         F.max(F.when(F.col("begun_by") == "redriven", F.col("begun_ms"))).alias("redriven_ms"),
     )
-    return shaped(_told(gathered, newest_day).withColumn("group", _group_of(groups or {})), MESSAGES)
-
-
-def _group_of(groups: Mapping[str, str]) -> Column:
-    named = [F.lit(text) for journal_id, group in groups.items() if group for text in (journal_id, group)]
-    if not named:
-        return F.lit("")
-    return F.coalesce(F.try_element_at(F.create_map(*named), F.col("journal_id")), F.lit(""))
+    return shaped(_told(gathered, newest_day).withColumn("group", group_of(groups or {})), MESSAGES)
 
 
 def _told(gathered: DataFrame, newest_day: date) -> DataFrame:

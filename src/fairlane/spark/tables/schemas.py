@@ -18,11 +18,14 @@ _EVENT_TYPES: dict[ColumnType, DataType] = {
     "bool": FLAG,
 }
 
+_GROUP = ("group", TEXT, "the group of queues whose journal that is; empty for a server on its own")
+
 EVENTS = TableDefinition(
     name="events",
     meaning="One event of a journal. Each sequence of a journal occurs once.",
     schema=columns(
         *((column.name, _EVENT_TYPES[column.type], column.meaning) for column in COLUMNS),
+        _GROUP,
         DAY,
         is_marked=False,
     ),
@@ -49,7 +52,7 @@ MESSAGES = TableDefinition(
     partitions=("is_open", "day"),
     schema=columns(
         ("journal_id", TEXT, "the journal it is in"),
-        ("group", TEXT, "the group of queues whose journal that is; empty for a server on its own"),
+        _GROUP,
         ("message_id", TEXT, "the number of the message, as in the journal"),
         ("queue", TEXT, "the queue it was enqueued in, or last redriven to; never a dead-letter queue or a partition"),
         ("fairness_key", TEXTS, "its fairness key as a path"),
@@ -96,8 +99,10 @@ ATTEMPTS = TableDefinition(
     name="attempts",
     meaning="One time a message waited in a queue, with the lease that ended the wait and how the lease ended.",
     partitions=("is_open", "day"),
+    version=2,
     schema=columns(
         ("journal_id", TEXT, "the journal it is in"),
+        _GROUP,
         ("message_id", TEXT, "the number of the message, as in the journal"),
         ("message", LONG, "its id as a number"),
         ("queue", TEXT, "the queue it waited in; of a split queue, the partition"),

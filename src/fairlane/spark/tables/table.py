@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column as Expression
@@ -123,6 +124,14 @@ def key_text(path: Expression | str) -> Expression:
     """Return a fairness key as text: a path with slashes."""
     names = F.col(path) if isinstance(path, str) else path
     return F.when(names.isNotNull(), F.concat_ws("/", names))
+
+
+def group_of(groups: Mapping[str, str]) -> Expression:
+    """Return the group of the column ``journal_id``; a journal without one is that of a server on its own."""
+    named = [F.lit(text) for journal_id, group in groups.items() if group for text in (journal_id, group)]
+    if not named:
+        return F.lit("")
+    return F.coalesce(F.try_element_at(F.create_map(*named), F.col("journal_id")), F.lit(""))
 
 
 def number_of(message_id: Expression | str) -> Expression:
