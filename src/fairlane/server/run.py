@@ -45,6 +45,7 @@ from fairlane.server.shutdown import drain
 from fairlane.server.tracing.spans import Spans
 from fairlane.server.watchdog import Watchdog, watching
 from fairlane.verbs.keys import CreateKey, Grant
+from fairlane.wire.spin import LoopSpin, has_cores
 
 STORE: Final = "store"
 FIRST_KEY_FILE: Final = "admin.key"
@@ -221,6 +222,8 @@ async def _server_context(
     )
     if settings.access_log:
         context.log_calls()
+    if settings.spin:
+        context.spin = LoopSpin(asyncio.get_running_loop().call_soon, is_on=has_cores())
     return context
 
 

@@ -61,6 +61,7 @@ class ServerSettings:
         tls_certificate: a PEM file with the certificate of the server and its intermediate certificates.
         tls_key: a PEM file with the private key of the certificate.
         tls_client_ca: a PEM file with certificate authorities; if set, every client must present a certificate.
+        spin: stay awake for a moment after a lone request, where at least two cores may be used.
         log_format: ``text`` or ``json`` lines.
         log_level: the lowest level that is logged.
         access_log: log every call as a line of JSON on standard error.
@@ -89,6 +90,7 @@ class ServerSettings:
     tls_certificate: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None
+    spin: bool = False
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     access_log: bool = False
