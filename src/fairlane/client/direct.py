@@ -120,10 +120,11 @@ class DirectConnection:
             self._conversation = self._begun()  # forgets the call; there is no other
             raise PayloadTooLarge(f"The request has {len(frame)} bytes; the limit is {bytes_max}.")
         self._waits = asked.wait_ms > 0
+        is_soon = not self._waits or isinstance(asked.request, Enqueue)  # which hardly ever waits, though it may
         try:
             connected.send(message_of((frame,)))
             while not reply.is_done:
-                self._conversation.receive(connected.receive(until_s))
+                self._conversation.receive(connected.receive(until_s, is_soon=is_soon))
         except TimeoutError:
             self._abandon(connected, asked, reply)
             raise Disconnected(f"The server did not answer {asked.verb!r} in time.") from None

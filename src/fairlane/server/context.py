@@ -37,6 +37,7 @@ from fairlane.server.watchdog import Watchdog
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.verb import Reply, Request, Verb
 from fairlane.wire.headers import FORWARDED
+from fairlane.wire.spin import LoopSpin
 
 Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
 OwnVerb: TypeAlias = Callable[[Any, Caller], Coroutine[Any, Any, Answer]]
@@ -99,6 +100,8 @@ class ServerContext:
         """Limits how often each address may fail to authenticate."""
         self.refusals = RefusalLog(self.limits.refusals_logged_per_second, now_ms=observed.now_ms)
         """Logs refused requests."""
+        self.spin: LoopSpin | None = None
+        """Keeps the loop awake after a lone request; None where that is not wanted."""
         self.access: AccessLog | None = None
         """Logs all calls; None unless the operator wants that."""
         self.draining = asyncio.Event()

@@ -48,6 +48,7 @@ from fairlane.server.shutdown import drain
 from fairlane.server.tracing.spans import Spans
 from fairlane.server.watchdog import Watchdog, watching
 from fairlane.verbs.keys import CreateKey, Grant
+from fairlane.wire.spin import LoopSpin, has_cores
 
 FIRST_KEY_FILE: Final = "admin.key"
 _LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
@@ -227,6 +228,8 @@ async def _server_context(
     )
     if settings.access_log:
         context.log_calls()
+    if settings.spin:
+        context.spin = LoopSpin(asyncio.get_running_loop().call_soon, is_on=has_cores())
     return context
 
 

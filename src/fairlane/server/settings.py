@@ -63,6 +63,7 @@ class ServerSettings:
         tls_ca: a PEM file with certificate authorities that this node trusts, besides those of the system, when it
             connects to other nodes; that of ``tls_client_ca`` by default.
         tls_client_ca: a PEM file with certificate authorities; if set, every client must present a certificate.
+        spin: stay awake for a moment after a lone request, where at least two cores may be used.
         log_format: ``text`` or ``json`` lines.
         log_level: the lowest level that is logged.
         access_log: log every call as a line of JSON on standard error.
@@ -92,6 +93,7 @@ class ServerSettings:
     tls_key: str | None = None
     tls_ca: str | None = None
     tls_client_ca: str | None = None
+    spin: bool = False
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     access_log: bool = False

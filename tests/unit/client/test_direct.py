@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -22,7 +23,7 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from fairlane.client import Client, NewMessage, Retries
+from fairlane.client import AsyncClient, Client, NewMessage, Retries
 from fairlane.client.transport import blocking
 from fairlane.errors import (
     Closed,
@@ -82,6 +83,26 @@ def test_a_few_calls_need_one_connection_and_many_have_a_second() -> None:
                 client.enqueue("jobs", b"x")
             assert streams(server) == 2
         wait_until(lambda: streams(server) == 0, what="closed")
+
+
+def test_calls_of_those_that_stay_awake_are_answered_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ``FAIRLANE_SPIN=on`` clients of both kinds get their own answers, refusals, and the end of the server."""
+    monkeypatch.setenv("FAIRLANE_SPIN", "on")
+    with ServerProcess() as server, direct(server, retries=Retries(patience_s=0)) as client:
+        ids = [client.enqueue("jobs", b"x") for _ in range(50)]
+        with pytest.raises(QueueNotFound):
+            client.enqueue("none", b"x")
+        assert [client.lease("jobs", wait_ms=50)[0].id for _ in range(50)] == ids
+        assert client.lease("jobs", wait_ms=50) == []
+        assert len(asyncio.run(_enqueued_on_a_loop(server.url, 50))) == 50
+        server.kill()
+        with pytest.raises(Disconnected):
+            client.enqueue("jobs", b"x")
+
+
+async def _enqueued_on_a_loop(url: str, count: int) -> set[str]:
+    async with AsyncClient(url) as client:
+        return {await client.enqueue("jobs", b"x") for _ in range(count)}
 
 
 def test_the_life_of_messages() -> None:

@@ -15,7 +15,7 @@ import struct
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Final, NoReturn
 
 from websockets.client import ClientProtocol
@@ -26,6 +26,7 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from fairlane.wire.framing import MASK_BYTES, FrameCutter, masked_frame_of
+from fairlane.wire.spin import SPIN_S, SpinRecord, may_spin
 
 _READ_BYTES: Final = 1 << 18
 _HEAD_END: Final = b"\r\n\r\n"
@@ -57,6 +58,7 @@ class BlockingSocket:
         )
         self._ping_s = ping_s
         self._timeout_s = 0.0
+        self._spins = SpinRecord() if may_spin() else None
         self._socket = socket.create_connection((uri.host, uri.port), timeout=timeout_s)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -97,9 +99,14 @@ class BlockingSocket:
         """Send a message."""
         self._socket.sendall(masked_frame_of(message, os.urandom(MASK_BYTES)))
 
-    def receive(self, until_s: float) -> bytes:
-        """Return the next message. Raises TimeoutError if none arrives until an instant of ``time.monotonic``."""
+    def receive(self, until_s: float, *, is_soon: bool = False) -> bytes:
+        """Return the next message. Raises TimeoutError if none arrives until an instant of ``time.monotonic``.
+
+        If it ``is_soon`` expected, the thread first stays awake for it for a moment.
+        """
         is_asked = False
+        if is_soon and self._spins is not None and not self._messages and self._spins.is_worth_it():
+            self._spins.note(is_fruitful=self._spin())
         while not self._messages:
             left_s = until_s - monotonic()
             if left_s <= 0:
@@ -118,6 +125,20 @@ class BlockingSocket:
             is_asked = False
             self._cutter.receive(data)
         return self._messages.popleft()
+
+    def _spin(self) -> bool:
+        """Read without sleeping until a message has come, for a moment at most; return whether one has."""
+        until = perf_counter() + SPIN_S
+        while not self._messages and perf_counter() < until:
+            try:
+                data = self._socket.recv(_READ_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                os.sched_yield()
+                continue
+            if not data:
+                raise ConnectionResetError("closed by the server")
+            self._cutter.receive(data)
+        return bool(self._messages)
 
     def look(self) -> None:
         """Process what has arrived since the last call, such as pings, without waiting. Raises OSError at the end."""

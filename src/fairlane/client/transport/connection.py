@@ -13,8 +13,10 @@ from fairlane.client.transport.protocol import Conversation, OnLate, Sink, group
 from fairlane.client.transport.socket import PING_S, Socket, connect
 from fairlane.errors import Disconnected, InvalidArgument, PayloadTooLarge
 from fairlane.model.trace import TraceContext
+from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import COLUMNS, SUBPROTOCOL, Consume
+from fairlane.wire.spin import LoopSpin
 
 _SWEEP_S: Final = 0.5
 T = TypeVar("T")
@@ -30,6 +32,8 @@ class Connection:
         self._frames: list[bytes] = []
         self._socket: Socket | None = None
         self._sweep: asyncio.TimerHandle | None = None
+        self._spin = LoopSpin(self._loop.call_soon)
+        self._expects = False
         self.is_live = False
 
     async def connect(
@@ -66,6 +70,7 @@ class Connection:
             most = self._frame_bytes_max
             reply.set_exception(PayloadTooLarge(f"The request has {len(frame)} bytes; the limit is {most}."))
             return
+        self._expects = isinstance(request, Enqueue) or not getattr(request, "wait_ms", 0)
         if at_once and not self._frames:
             self._frames.append(frame)
             self._flush()
@@ -130,8 +135,11 @@ class Connection:
         if self._socket is not None:
             for some in grouped(frames):
                 self._socket.send(message_of(some))
+        if self._expects and self._conversation.is_single:
+            self._spin.begin()
 
     def _take(self, message: bytes) -> None:
+        self._spin.end()
         try:
             for frame in self._conversation.receive(message):
                 self._put(frame)

@@ -157,6 +157,11 @@ class Conversation:
         """Whether an answer is still to come."""
         return bool(self._waiting)
 
+    @property
+    def is_single(self) -> bool:
+        """Whether exactly one answer is still to come."""
+        return len(self._waiting) == 1
+
     def withdraw(self, reply: Reply) -> bytes | None:
         """Return the frame that ends a call whose reply no caller waits for; None if it has been answered.
 

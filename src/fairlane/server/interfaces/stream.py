@@ -82,6 +82,7 @@ class StreamConnection:
         self._waits = 0
         self._waiting: dict[int, _Reply] = {}
         self._looks = 0
+        self._is_lone = False
         self._pending: deque[Call] = deque()
         self._is_starting = False
         self._is_held = False
@@ -180,6 +181,9 @@ class StreamConnection:
             return POLICY, error.cause
         if not self._outbox.sends_many and is_many(data):
             self._outbox.sends_many = True
+        if self.server.spin is not None:
+            self._is_lone = len(calls) == 1 and self._calls == self._waits
+            self.server.spin.end()
         self._pending.extend(calls)
         self._start_pending()
         return None
@@ -324,6 +328,8 @@ class StreamConnection:
             self._waits -= 1
             self.server.waiters.end(self._holder)
             self._waiting.pop(reply.number, None)
+        elif self._is_lone and self.server.spin is not None:
+            self.server.spin.begin()
         self._looks -= reply.is_counted
         if self._is_held:
             self._go_on()
