@@ -12,6 +12,7 @@ or redrives are under way. The answer to it is as durable as any other: it leave
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from fairlane.broker.requests import Call, Submission
@@ -26,13 +27,35 @@ _RECEIPTS_MAX: Final = 8
 """How many requests wait at most, and how many messages each acknowledges. More are worth a commit."""
 
 
+class IdleAcks:
+    """Holds idle acknowledgements back, for a moment at most."""
+
+    def __init__(
+        self, engine: Engine, call_later: Callable[[float, Callable[[], None]], object], wake: Callable[[], None]
+    ) -> None:
+        self._engine, self._call_later, self._wake = engine, call_later, wake
+        self._is_holding = False
+
+    def hold(self) -> bool:
+        """Return whether what has come can wait for another request; then a timer bounds that."""
+        if not can_wait(self._engine):
+            return False
+        if not self._is_holding:
+            self._is_holding = True
+            self._call_later(WAIT_S, self._let_go)
+        return True
+
+    def _let_go(self) -> None:
+        self._is_holding = False
+        if self._engine.inbox:
+            self._wake()
+
+
 def can_wait(engine: Engine) -> bool:
     """Return whether everything in the inbox is an acknowledgement that can wait for another request."""
     inbox = engine.inbox
-    if not inbox or type(inbox[0]) is not Call or type(inbox[0].request) is not Ack:
-        return False  # nearly always
     return (
-        len(inbox) <= _ACKS_MAX
+        0 < len(inbox) <= _ACKS_MAX
         and all(_is_idle(engine, submission) for submission in inbox)
         and not (engine.producers.waiting or engine.sinks.waiting or engine.redrives.running)
         and not (engine.watchers.waiting or engine.watchers.searches.jobs or engine.script_lines.lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from fairlane.adapters.memory.store import MemoryStore
@@ -18,15 +19,40 @@ class Connection:
 
     def __init__(self, broker: AsyncBroker, events: list[str]) -> None:
         self._broker, self._events = broker, events
+        self.then: Callable[[], None] = lambda: None
 
     def done(self) -> bool:
         return False
 
     def set_result(self, _result: object, /) -> None:
-        self._broker.call_after_answers(lambda: self._events.append("sent"))
+        self._broker.call_after_answers(self._send)
+
+    def _send(self) -> None:
+        self._events.append("sent")
+        self.then()
 
     def set_exception(self, exception: BaseException, /) -> None:
         raise exception
+
+
+def test_what_is_asked_for_while_answers_are_sent_is_called_too() -> None:
+    """A callback that asks for another one, which asks for a third, gets both without a further cycle."""
+
+    async def scenario() -> None:
+        async with AsyncBroker(engine_on(MemoryStore())) as broker:
+            seen = asyncio.Event()
+            events: list[str] = []
+            reply = Connection(broker, events)
+            await broker.create_queue("q")
+            reply.then = lambda: broker.call_after_answers(lambda: broker.call_after_answers(seen.set))
+            broker.ask(Enqueue(queue="q", messages=[message()]), reply)
+            while not events:
+                await broker.queue("q")
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert seen.is_set()
+
+    run(scenario())
 
 
 def test_answers_are_sent_before_taps_see_the_commit() -> None:

@@ -327,13 +327,13 @@ class Engine(EngineLife):
         self.metrics.written = (events, size, write_s + seconds)
         return seconds
 
-    def finish(self, cycle: Cycle, *, flush: Callable[[], None] | None = None) -> None:
-        """Answer and deliver, now that the cycle is durable; then show it to the taps.
+    def finish(self, cycle: Cycle) -> None:
+        """Answer and deliver, now that the cycle is durable, and show it to the taps."""
+        self.answer(cycle)
+        self.show(cycle)
 
-        Args:
-            cycle: what was decided.
-            flush: sends the answers on their way, before anything is done that no caller waits for.
-        """
+    def answer(self, cycle: Cycle) -> None:
+        """Answer and deliver, now that the cycle is durable. Call ``show`` when the answers are on their way."""
         if cycle.records:
             self._confirm(cycle)
         for reply, outcome in cycle.answers:
@@ -351,12 +351,9 @@ class Engine(EngineLife):
         if (cycle.watchers or self.watchers.waiting or self.watchers.searches.jobs) and self.state in RUNNING:
             # Not while the store can't be opened: memory may be ahead of it.
             guarded(self.watchers.tell, self, cycle)
-        if flush is not None:
-            flush()
-        self._show(cycle)
 
-    def _show(self, cycle: Cycle) -> None:
-        """Show to the taps what was handed out and committed, and count the commit."""
+    def show(self, cycle: Cycle) -> None:
+        """Show to the taps what was handed out and committed, and do what no caller waits for."""
         for hand_out in cycle.hand_outs:
             for hand_out_tap in self.hand_out_taps:
                 guarded(hand_out_tap, hand_out.taker.queue, hand_out.messages)

@@ -22,7 +22,7 @@ from fairlane.broker.frontends.observed import ObservedBroker
 from fairlane.broker.frontends.unclosed import warn_unclosed
 from fairlane.broker.handlers import submission_of
 from fairlane.broker.handlers.internal import ReadConfig
-from fairlane.broker.idle_acks import WAIT_S, can_wait
+from fairlane.broker.idle_acks import IdleAcks
 from fairlane.broker.measurements import Waited
 from fairlane.broker.requests import Attach, AttachedConsumer, Call, Read, Submission
 from fairlane.broker.views.deliveries import waited
@@ -31,7 +31,7 @@ from fairlane.core.producer import LimitedProducer
 from fairlane.errors import Closed, FairlaneError, WrongEventLoop, WrongProcess
 from fairlane.model.message import Delivery, Receipt
 from fairlane.verbs.config import SetConfig
-from fairlane.verbs.leases import LeasedMessages
+from fairlane.verbs.leases import Ack, LeasedMessages
 from fairlane.verbs.methods.complete_aio import AsyncAllVerbs
 from fairlane.verbs.verb import Done, Reply, Request
 
@@ -74,7 +74,7 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
         self._closing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
-        self._holds_acks = self._has_flushed = False
+        self._acks = IdleAcks(engine, self._loop.call_later, self._wake)
         self._idle = asyncio.Event()
         self._idle.set()
         engine.consumers.on_unserved = self._wake
@@ -162,7 +162,8 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
         if asyncio.get_running_loop() is not self._loop:
             raise WrongEventLoop("This broker belongs to another event loop.")
         self._engine.inbox.append(asked)
-        if self._phase is Phase.IDLE and not self._hold_acks():
+        is_ack = type(asked) is Call and type(asked.request) is Ack and self._engine.consumers.holders
+        if not (is_ack and self._phase is Phase.IDLE and self._acks.hold()):
             self._wake()
 
     @property
@@ -311,20 +312,6 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._wake)
 
-    def _hold_acks(self) -> bool:
-        """Return whether what has come can wait a moment for another request; then a timer bounds that."""
-        if self._closing is not None or not can_wait(self._engine):
-            return False
-        if not self._holds_acks:
-            self._holds_acks = True
-            self._loop.call_later(WAIT_S, self._let_acks_go)
-        return True
-
-    def _let_acks_go(self) -> None:
-        self._holds_acks = False
-        if self._engine.inbox:
-            self._wake()
-
     def _run(self) -> None:
         engine, cycle = self._engine, None
         self._phase = Phase.RUNNING
@@ -367,36 +354,32 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
     def _finish(self, cycle: Cycle) -> None:
         self._phase = Phase.ANSWERING
         try:
-            self._engine.finish(cycle, flush=self._flush)
+            self._engine.answer(cycle)
         finally:
-            self._flush()
             self._phase = Phase.IDLE
-            if self._has_flushed or self._engine.inbox:
-                self._has_flushed = False
-                self._rest()
-            else:
-                # Not now: those who were just answered are about to run, and may ask for more.
-                self._loop.call_soon(self._rest)
-
-    def _flush(self) -> None:
-        """Call back those who wait for the end of the answers."""
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            self._has_flushed = True
-            self._guarded(callback)
-
-    def _guarded(self, callback: Callable[[], None]) -> None:
-        try:
-            callback()
-        except Exception as error:  # noqa: BLE001 - it belongs to others, and the next callbacks still have to run
-            self._loop.call_exception_handler({"message": "A callback after answers failed", "exception": error})
+            callbacks, self._callbacks = self._callbacks, []
+            for callback in callbacks:
+                try:
+                    callback()
+                except Exception as error:  # noqa: BLE001 - it belongs to others, and the next ones still have to run
+                    self._loop.call_exception_handler(
+                        {"message": "A callback after answers failed", "exception": error}
+                    )
+            try:
+                self._engine.show(cycle)
+            finally:
+                if callbacks or self._engine.inbox:
+                    self._rest()
+                else:
+                    # Not now: those who were just answered are about to run, and may ask for more.
+                    self._loop.call_soon(self._rest)
 
     def _rest(self) -> None:
         """Go on at once if there is more to do, else when something is due."""
         engine = self._engine
         if self._phase is not Phase.IDLE or engine.state is State.CLOSED:
             return
-        if engine.has_requests() and not self._hold_acks():
+        if engine.has_requests() and (self._closing is not None or not self._acks.hold()):
             self._wake()
             return
         at_ms = engine.next_look_at()

@@ -270,7 +270,8 @@ def outcome_behind(
     refused = refusals(room, [request.messages[row] for row in rows], terms)
     for at, row in enumerate(rows):
         outcome[row] = refusal = refused.get(at) or room.refusal_behind(ahead)
-        refusal.key, refusal.cost = terms.keys[at], 1 if terms.costs is None else terms.costs[at]
+        if isinstance(refusal, FullError):
+            refusal.key, refusal.cost = terms.keys[at], 1 if terms.costs is None else terms.costs[at]
     return [outcome[result] if isinstance(result, int) else result for result in outcome]  # type: ignore[misc] # all are filled in
 
 

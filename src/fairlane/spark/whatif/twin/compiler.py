@@ -7,17 +7,21 @@ take ten times as long as the rest: a call passes two dozen arrays.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Final, TypeVar
 
 F = TypeVar("F", bound=Callable[..., object])
 
-try:
-    from numba import njit
-    from numba.core.errors import NumbaError
-except ImportError:  # the same functions, interpreted: slower than the kernel, but good for tests
-    njit, NumbaError = None, ArithmeticError
 
-CompilationFailed: Final[type[Exception]] = NumbaError
+def _numba() -> tuple[Any, type[Exception]]:
+    """Return numba's decorator and its error. Without numba functions are interpreted: slower than the kernel."""
+    try:
+        return import_module("numba").njit, import_module("numba.core.errors").NumbaError
+    except ImportError:
+        return None, ArithmeticError
+
+
+njit, CompilationFailed = _numba()
 _OPTIONS: Final[dict[str, Any]] = {"error_model": "numpy", "_nrt": False}
 
 
