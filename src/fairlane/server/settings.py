@@ -234,9 +234,10 @@ def _options(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 - types have no comm
 def _checked(name: str, value: object, source: str) -> object:
     kind = NAMES[name][1]
     if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            cause = f"{source} must be one of {', '.join(get_args(kind))}, not {value!r}."
-            raise InvalidArgument(cause + did_you_mean(value, get_args(kind)))
+        if value not in (names := get_args(kind)):
+            raise InvalidArgument(
+                f"{source} must be one of {', '.join(names)}, not {value!r}.{did_you_mean(value, names)}"
+            )
     elif type(value) not in _options(kind):
         wanted = " or ".join(option.__name__ for option in _options(kind) if option is not NoneType)
         raise InvalidArgument(f"{source} must be of type {wanted}, not {value!r}.")

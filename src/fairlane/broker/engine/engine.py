@@ -32,15 +32,14 @@ from fairlane.broker.cycle import Cycle, O
 from fairlane.broker.disk_reserve import GROWING
 from fairlane.broker.engine.expiry import expire, forget_excess, remove
 from fairlane.broker.engine.life import EngineLife
-from fairlane.broker.engine.replies import guarded
+from fairlane.broker.engine.replies import answer_read, guarded
 from fairlane.broker.engine.state import RUNNING, Event, State, after
 from fairlane.broker.measurements import COMMITS_KEPT
 from fairlane.broker.pace import note_pace
-from fairlane.broker.requests import Attach, Call, HandOut, Read, StatusWaiter, Submission, Waiter
+from fairlane.broker.requests import Attach, Call, HandOut, StatusWaiter, Submission, Waiter
 from fairlane.broker.takers import take_call, take_read
 from fairlane.broker.views.deliveries import deliver
 from fairlane.broker.waiting.claims import serve_claims
-from fairlane.broker.waiting.fetches import Awaited
 from fairlane.broker.waiting.pieces import tend_pieces
 from fairlane.core.apply import apply
 from fairlane.core.commands import NOTHING_GIVEN, Command, EndFanOut, Given
@@ -54,7 +53,7 @@ from fairlane.model.limits import PIECE_BYTES
 from fairlane.ports.store import Commit
 from fairlane.verbs.leases import Ack
 from fairlane.verbs.messages import Enqueue
-from fairlane.verbs.verb import Reply, Request
+from fairlane.verbs.verb import Request
 
 _log = logging.getLogger("fairlane.broker")
 _RETRY_MS, _RETRY_MS_MAX = 5, 1_000
@@ -146,7 +145,7 @@ class Engine(EngineLife):
         except _ApplyFailed:
             raise
         except Exception as error:  # noqa: BLE001 - a bug of ours: nothing of this tick was applied, so the others go on
-            self._internal_error(error)
+            self.internal_error(error)
 
     def _settle_ends(self, cycle: Cycle, departed: list[tuple[str, list[Message]]]) -> None:
         """Remove messages whose deadlines have passed, and release continuations whose members have all ended."""
@@ -169,7 +168,7 @@ class Engine(EngineLife):
                 raise
             except Exception as error:  # noqa: BLE001 - a bug of ours: nothing was applied, so the others go on
                 self.script_lines.remove(work)
-                cycle.answer(work.reply, self._internal_error(error))
+                cycle.answer(work.reply, self.internal_error(error))
         cycle.current = None
 
     def _serve_senders(self, cycle: Cycle) -> None:
@@ -221,7 +220,7 @@ class Engine(EngineLife):
                 except _ApplyFailed:
                     raise
                 except Exception as error:  # noqa: BLE001 - a bug of ours: nothing was applied, so the others go on
-                    cycle.answer(submission.reply, self._internal_error(error))
+                    cycle.answer(submission.reply, self.internal_error(error))
             cycle.current = None
             if ledger.finished.known:
                 forget_excess(self, cycle, self.settings)
@@ -251,7 +250,7 @@ class Engine(EngineLife):
         else:
             take_read(submission, cycle)
 
-    def _internal_error(self, error: Exception) -> InternalError:
+    def internal_error(self, error: Exception) -> InternalError:
         """Report a bug of the broker's: to the operator in the log and the metrics, to the caller as ``internal``."""
         _log.exception("A request failed because of a bug in the broker.", exc_info=error)
         self.metrics.internal_errors += 1
@@ -347,7 +346,7 @@ class Engine(EngineLife):
         if self.consumers.revocations.revoked or cycle.ended:
             self._tell_consumers(cycle)
         for read in cycle.reads:
-            self._answer_read(read)
+            answer_read(self, read)
         if (cycle.watchers or self.watchers.waiting or self.watchers.searches.jobs) and self.state in RUNNING:
             # Not while the store can't be opened: memory may be ahead of it.
             guarded(self.watchers.tell, self, cycle)
@@ -397,21 +396,3 @@ class Engine(EngineLife):
             self.bodies.forget(cycle.dropped)
             if self.fetches.pieces:
                 self.inbox.extend(self.fetches.forget(cycle.dropped))
-
-    def _answer_read(self, read: Read) -> None:
-        """Answer a question about the present, unless the store has been lost meanwhile."""
-        reply: Reply = read.reply
-        if reply.done():
-            return
-        try:
-            self.store.check_owned()
-            answer = read.ask()
-        except FairlaneError as error:
-            reply.set_exception(error)
-        except Exception as error:  # noqa: BLE001 - a bug of ours; reading changes nothing, so all goes on
-            reply.set_exception(self._internal_error(error))
-        else:
-            if isinstance(answer, Awaited):
-                self.fetches.wait(answer, read)
-            else:
-                reply.set_result(answer)

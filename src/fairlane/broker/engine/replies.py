@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from fairlane.broker.cycle import Cycle
-from fairlane.broker.requests import AttachedConsumer, Waiter
+from fairlane.broker.requests import AttachedConsumer, Read, Waiter
 from fairlane.broker.waiting.consumers import NO_MESSAGES, WaitingConsumers
+from fairlane.broker.waiting.fetches import Awaited
 from fairlane.broker.waiting.producers import WaitingEnqueues
 from fairlane.broker.waiting.sinks import WaitingSinks
 from fairlane.errors import FairlaneError
 from fairlane.verbs.verb import Reply
+
+if TYPE_CHECKING:
+    from fairlane.broker.engine.engine import Engine
 
 _log = logging.getLogger("fairlane.broker")
 
@@ -28,6 +33,25 @@ def answer_all(answers: Iterable[tuple[Reply, object]]) -> None:
             reply.set_exception(outcome)
         else:
             reply.set_result(outcome)
+
+
+def answer_read(engine: Engine, read: Read) -> None:
+    """Answer a question about the present, unless the store has been lost meanwhile."""
+    reply: Reply = read.reply
+    if reply.done():
+        return
+    try:
+        engine.store.check_owned()
+        answer = read.ask()
+    except FairlaneError as error:
+        reply.set_exception(error)
+    except Exception as error:  # noqa: BLE001 - a bug of ours; reading changes nothing, so all goes on
+        reply.set_exception(engine.internal_error(error))
+    else:
+        if isinstance(answer, Awaited):
+            engine.fetches.wait(answer, read)
+        else:
+            reply.set_result(answer)
 
 
 def guarded(call: Callable[..., None], *arguments: object) -> None:

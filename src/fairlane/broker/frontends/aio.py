@@ -10,7 +10,6 @@ import asyncio
 import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from enum import Enum
 from typing import Any, Self, TypeVar
 
 from fairlane.broker.cycle import Cycle
@@ -19,6 +18,7 @@ from fairlane.broker.engine.state import State
 from fairlane.broker.frontends.deliveries import CREDIT, AsyncDeliveries
 from fairlane.broker.frontends.fetch_threads import FetchThreads
 from fairlane.broker.frontends.observed import ObservedBroker
+from fairlane.broker.frontends.phase import Phase
 from fairlane.broker.frontends.unclosed import warn_unclosed
 from fairlane.broker.handlers import submission_of
 from fairlane.broker.handlers.internal import ReadConfig
@@ -41,19 +41,6 @@ T = TypeVar("T")
 SLOW_SYNC_S = 0.002
 _SMOOTHING = 0.2
 _SLEEP_S_MAX = 3600.0
-
-
-class Phase(Enum):
-    """Where the loop is in the engine's cycle. Each leads to the next; ``SYNCING`` only where the disk is slow.
-
-    A request that comes while a cycle is under way is taken by the next one, which the end of this one schedules.
-    """
-
-    IDLE = "nothing is to be done, or only later"
-    SCHEDULED = "a cycle begins in the next pass of the loop"
-    RUNNING = "the engine decides and writes"
-    SYNCING = "a thread syncs; the loop does other things"
-    ANSWERING = "the engine answers and delivers"
 
 
 class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
