@@ -113,20 +113,20 @@ def test_dead_letters_in_a_queue_that_the_policy_names(server: Served, viewer: V
     """A queue whose dead letters go to a shared queue shows, retries and deletes its own, and the shared queue all."""
     server.post("queues/create", {"queue": "failures"})
     server.enqueue("failures", "own")
-    for name in ("mail", "fax"):
+    for name in ("post", "fax"):
         server.post("queues/create", {"queue": name, "policy": {"dead_letter_queue": "failures"}})
         server.enqueue(name, "acme", 2)
         receipts = server.lease(name, 2)
         server.post("queue/nack", {"queue": name, "receipts": receipts, "intent": "dead", "error": f"no {name}"})
     page = viewer.open(server, "dead/failures")
     viewer.sees("4 dead letters in failures")
-    viewer.open(server, "dead/mail")
-    viewer.sees("2 dead letters of mail, in failures")
-    assert viewer.cells("no mail")[:3] == ["no mail", "requested", "2"]
+    viewer.open(server, "dead/post")
+    viewer.sees("2 dead letters of post, in failures")
+    assert viewer.cells("no post")[:3] == ["no post", "requested", "2"]
     assert page.locator("tbody tr", has_text="no fax").count() == 0
     page.click("#delete-matching")
     page.click("#yes")
-    viewer.sees("0 dead letters of mail, in failures")
+    viewer.sees("0 dead letters of post, in failures")
     viewer.open(server, "dead/fax")
     page.get_by_text("Retry", exact=True).first.click()
     page.click("#yes")

@@ -9,7 +9,7 @@ from tests.kit.cluster.store import SharedStore
 from tests.kit.simulation.simulation import SimulationFailed
 
 
-@pytest.mark.parametrize("seed", [0, 3, 6, 7, 9, 11])
+@pytest.mark.parametrize("seed", [1, 3, 6, 7, 9, 11])
 def test_every_tick_fires_once_across_takeovers(seed: int) -> None:
     """Each tick of each queue's schedule fires exactly once, although several owners fire the ticks of one schedule."""
     simulation = ScheduleClusterSimulation(seed)

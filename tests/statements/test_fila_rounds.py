@@ -318,13 +318,13 @@ def test_129_a_pick_costs_the_same_with_any_number_of_keys() -> None:
 
     for keys in (10, 10_000):
         kernel: Kernel[Item] = Kernel()
-        for number in range(10_000):
+        for number in range(20_000):  # two for each key, so that no key runs empty meanwhile
             offer(kernel, str(number % keys))
         visits.append(0)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(KeyNode, "__getattribute__", counted)
             kernel.take(100, 0)
-    assert 0 < visits[1] <= 2 * visits[0]
+    assert 0 < visits[1] <= 1.1 * visits[0]
 
 
 def test_130_messages_without_a_key_share_one() -> None:

@@ -87,6 +87,11 @@ class FaultyStore:
         self._settle(kept)
         self._seen.close()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk is full, until ``free``."""
+        return self._is_full
+
     def free(self) -> None:
         """Free space on a full disk."""
         self._is_full = False

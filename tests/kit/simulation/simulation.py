@@ -132,8 +132,7 @@ class Simulation(SimulatedProcess):
             self._operations += 1
         if self.workload.happens(self._trouble):
             self._make_trouble()
-        if self._full_until and self._step >= self._full_until:
-            self._full_until = 0
+        if self.disk.is_full and self._step >= self._full_until:
             self.note("room on the disk again")
             self.disk.free()
         self.run_turns()

@@ -95,17 +95,20 @@ class BatchContract(TransportContract):
         self.run(scenario)
 
     def test_a_sink_refuses_what_does_not_fit(self) -> None:
-        """A gap, a part that is not there, a message that is not sound and a full queue are refused as they should."""
+        """A gap, a missing part, an invalid message, a full queue and what no queue could hold raise an error each."""
 
         async def scenario(client: AsyncClient) -> None:
             await client.create_queue("small", {"waiting_max": 1})
+            await client.enqueue("small", b"full")
             sound, unsound = NewMessage(payload=b"x"), NewMessage(cost=-1)
             for kind, queue, at, messages in (
                 (StageMismatch, "jobs", 5, [sound]),
                 (InvalidArgument, "jobs", 0, [sound, unsound]),
-                (QueueFull, "small", 0, [sound, sound]),
+                (QueueFull, "small", 0, [sound]),
+                (InvalidArgument, "small", 0, [sound, sound]),
             ):
-                await check_refused(kind, client.stage(queue, "out", batch=1, part="p", at=at, messages=messages))
+                stage = client.stage(queue, "out", batch=1, part="p", at=at, messages=messages, wait_ms=0)
+                await check_refused(kind, stage)
             await check_refused(StageMismatch, client.publish("jobs", "out", batch=1, parts=["p"]))
             await check_refused(SinkNotFound, client.drop_sink("jobs", "out"))
             await client.stage("jobs", "out", batch=1, part="p", at=0, messages=[sound])

@@ -65,7 +65,7 @@ def test_a_producer_of_some_keys_stages_for_these_only() -> None:
 
     async def main() -> None:
         async with opened(requires_auth=True) as server:
-            key = await server.key(Grant(right="produce", keys=("acme",)))
+            key = await server.key(Grant(right="produce", keys=("acme",), sinks=("s",)))
             part = {"queue": "orders", "sink": "s", "batch": 0, "part": "p", "at": 0}
             for tenant, status in (("acme", 200), ("other", 403)):
                 body = {**part, "part": tenant, "messages": [{"fairness_key": tenant}]}

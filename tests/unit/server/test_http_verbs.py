@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlane.broker.handlers import READS
+from fairlane.broker.handlers import LISTS, READS
 from fairlane.core.decide import DECIDERS
 from fairlane.model.message import NewMessage
 from fairlane.server.limits import CallLimits
@@ -31,7 +31,7 @@ MSGPACK = {"content-type": "application/msgpack"}
 
 def test_every_verb_has_a_handler() -> None:
     """Every verb is answered by the broker, except those about API keys and clusters, which the server answers."""
-    known = {Lease, TryHook, RunSchedule, StopRedrive, *WATCHING, *READS, *DECIDERS}
+    known = {Lease, TryHook, RunSchedule, StopRedrive, *WATCHING, *READS, *LISTS, *DECIDERS}
     answered = {name for name, verb in VERBS.items() if verb.request in known}
     elsewhere = {name for name, verb in VERBS.items() if verb.request.__module__.endswith((".keys", ".cluster"))}
     assert answered | elsewhere == set(VERBS)
