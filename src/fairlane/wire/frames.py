@@ -46,7 +46,7 @@ class Consume(Shape, frozen=True, kw_only=True):
 
 
 class Stop(Shape, frozen=True, kw_only=True):
-    """Close a channel. Its messages in flight go back: unseen ones as deferred, the others as failed attempts.
+    """Close a channel. Its messages in flight go back: unseen ones as deferred, the others as lost attempts.
 
     Attributes:
         unseen: messages that arrived and were not processed.

@@ -176,7 +176,7 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
         await reply
 
     async def detach(self, consumer: AttachedConsumer, *, unseen: Collection[Delivery] = ()) -> None:
-        """Detach a consumer. What it has in flight goes back: deferred if it is unseen, else as failed attempts."""
+        """Detach a consumer. What it has in flight goes back: deferred if it is unseen, else as lost attempts."""
         reply: asyncio.Future[None] = self._loop.create_future()
         self.submit(Attach(consumer, reply, is_closing=True, unseen=unseen))
         await reply

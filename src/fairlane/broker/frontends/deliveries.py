@@ -1,7 +1,7 @@
 """Streams of leased messages from a broker in this process, for asyncio and for threads.
 
 Leaving a stream gives back what was not acked. What it still holds then was never seen, and is deferred; what it has
-given out counts as a failed attempt.
+given out counts as a lost attempt.
 """
 
 from __future__ import annotations
