@@ -162,7 +162,7 @@ def _config(config: BrokerConfig | Path | str | None, terms: BrokerTerms) -> Bro
     if not isinstance(config, BrokerConfig):
         return BrokerConfig(path=config, **terms)
     if terms:
-        raise InvalidArgument(f"Say {', '.join(terms)} in the config, or give a folder and terms, not both.")
+        raise InvalidArgument(f"Set {', '.join(terms)} in the config, or pass a folder and terms, not both.")
     return config
 
 
@@ -174,7 +174,7 @@ def _engine(
     process: OwnerProcess | None = None,
 ) -> Engine:
     if config.durability not in ("fsync", "os"):
-        raise InvalidArgument(f"durability is fsync or os, not {config.durability!r}.")
+        raise InvalidArgument(f"durability must be fsync or os, not {config.durability!r}.")
     check_there(config.path)
     store = open_store(config.path, durability=config.durability, is_bounded=is_shared, process=process)
     disk = SystemDisk(store.folder, reclaim=store.reclaim) if isinstance(store, FolderStore) else None
@@ -256,13 +256,13 @@ def open_store(
 
 
 def open_board(url: str) -> Board:
-    """Return the board of the cluster whose stores are at a URL. Nothing is asked of the server yet.
+    """Return the board of the cluster whose stores are at a URL. This sends no request yet.
 
     Raises:
         InvalidArgument: there can be no cluster, or what it needs is not installed.
     """
     if not is_url(url):
-        raise InvalidArgument("Several nodes share a store at postgresql://, s3:// or az://; a folder has one broker.")
+        raise InvalidArgument("Nodes can share a store at postgresql://, s3:// or az://, but not a folder.")
     store = parse_store_url(url)
     with _needing_extra(store):
         return _postgres_board(store) if store.scheme == "postgresql" else _s3_board(store)

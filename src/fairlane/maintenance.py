@@ -184,7 +184,7 @@ def _begin_again(place: Path | str) -> None:
         write_high_water(folder, HighWater(reserved=reserved))
         write_mark(folder, LOG, is_made=True)
     except OSError as error:
-        raise StoreFailed(f"Cannot make the folder of the store again: {error}.") from error
+        raise StoreFailed(f"Cannot recreate the folder of the store: {error}.") from error
 
 
 def _finish(folder: Path, kind: Kind, found: Examination, *, is_dry_run: bool) -> RepairReport:

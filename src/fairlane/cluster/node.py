@@ -218,7 +218,7 @@ class Node:
 
     def _renamed(self) -> None:
         """Show to others at once that this process lives, and open its groups under its new name."""
-        _log.warning("The connection to the board was lost; groups are opened again.")
+        _log.warning("The connection to the board was lost; reopening groups.")
         self._announce()
         self.lifecycle.reopen()
 
@@ -287,7 +287,7 @@ class Node:
             if await self.board.put(name, encode(move.entry), version=view.versions[name]) is not None:
                 before = view.groups[move.group].home
                 extra = {"group": move.group, "node": move.home}
-                _log.info("Group %s moves from node %s to %s.", move.group, before, move.home, extra=extra)
+                _log.info("Moving group %s from node %s to %s.", move.group, before, move.home, extra=extra)
         if moves:
             await self.board.read()
             self.note()

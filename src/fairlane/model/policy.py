@@ -223,7 +223,7 @@ def _in_flight_faults(policy: QueuePolicy) -> Iterator[str]:
     for name in ("key_cap", "in_flight_max", "key_floor"):
         yield from _range_fault(policy, name, least=0, most=CAP_MAX)
     if policy.key_floor and policy.in_flight_max is None:
-        yield f"key_floor {policy.key_floor} needs a limit to be a floor under. Set in_flight_max as well."
+        yield f"key_floor {policy.key_floor} needs a limit on messages in flight. Set in_flight_max as well."
 
 
 def _order_faults(policy: QueuePolicy) -> Iterator[str]:
@@ -235,7 +235,7 @@ def _order_faults(policy: QueuePolicy) -> Iterator[str]:
     if policy.late_ack:
         yield "late_ack would acknowledge messages out of order. Set late_ack to false, or order to relaxed."
     if policy.backpressure.startswith("drop"):
-        yield f"backpressure {policy.backpressure} would tear gaps into a strict order. Use reject or wait."
+        yield f"backpressure {policy.backpressure} would leave gaps in a strict order. Use reject or wait."
 
 
 def _retry_faults(policy: QueuePolicy) -> Iterator[str]:
