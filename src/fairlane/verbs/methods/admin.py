@@ -192,7 +192,7 @@ class AdminVerbs(Verbs):
         """Set a throttle in one commit: tokens per second, and the most it saves up. Without a rate it is removed.
 
         A new throttle begins full. Without a burst it saves up one second's worth, at least 1. With the charge ``cost``
-        a message takes as many tokens as it costs, and not one.
+        a message takes as many tokens as it costs, instead of one.
 
         Raises:
             InvalidArgument: nothing was changed.
