@@ -1,4 +1,4 @@
-"""Backups of a store while its broker goes on, and restoring them.
+"""Backs up a store while its broker keeps running, and restores backups.
 
 A backup is a store in a folder, with a note that says up to where it goes: the *mark*. It is read in slices through the
 verb ``read_store``, so it works for every kind of store, from another machine, and for a broker in the same process.
@@ -76,7 +76,7 @@ def back_up(
     Raises:
         InvalidArgument: the folder is not empty.
         JournalTrimmed: the journal was trimmed faster than it could be read; repeat the backup.
-        StoreCorrupt: a body is missing from the store, or the copy is not whole.
+        StoreCorrupt: a body is missing from the store, or the copy is incomplete.
         StoreFailed: the folder can't be written, or the broker writes faster than it can be read.
     """
     _make_folder(folder)

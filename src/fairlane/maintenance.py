@@ -1,7 +1,7 @@
 """Checking and repairing a store that no broker has open, and declaring that it was restored from a backup.
 
 A broker refuses a damaged store. Checking says what is damaged and how much that affects; repairing copies what is
-readable to a new place, keeps the damaged files, and goes on with sequences that were certainly never issued.
+readable to a new place, keeps the damaged files, and continues with sequences that were certainly never issued.
 """
 
 from __future__ import annotations

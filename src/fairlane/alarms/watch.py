@@ -40,7 +40,7 @@ class AlarmWatch:
 
         Raises:
             StoreCorrupt: the file of alarms cannot be read.
-            StoreLocked: another process has written it meanwhile.
+            StoreLocked: another process has written it in the meantime.
             StoreFailed: the tables cannot be read, or the file cannot be written.
         """
         lakehouse = Lakehouse(parse_address(self._tables))

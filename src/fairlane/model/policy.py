@@ -68,7 +68,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         waiting_bytes_max: the limit on their payload bytes in total.
         key_waiting_max: the limit on messages of one fairness key in the queue.
         key_waiting_bytes_max: the limit on the payload bytes of one fairness key.
-        in_flight_max: how many messages may be leased at once in all; a tenant below its floor may exceed it.
+        in_flight_max: how many messages may be leased at once in total; a tenant below its floor may exceed it.
         key_floor: how many messages of each tenant may be leased at once even if ``in_flight_max`` is reached.
         key_cap: how many messages of each tenant, that is of each top-level fairness key, may be leased at once.
         key_rate: how many messages of each tenant may be leased in a second.

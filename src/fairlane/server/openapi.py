@@ -1,4 +1,4 @@
-"""The OpenAPI description, made from the table of verbs, so that it can't say anything else than the server does."""
+"""The OpenAPI description, generated from the table of verbs, so that it always matches what the server does."""
 
 from __future__ import annotations
 
