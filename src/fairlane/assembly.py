@@ -87,13 +87,14 @@ class BrokerConfig:
     """How to open a broker.
 
     Attributes:
-        path: the folder of its data, made if it is not there, or the URL of a store, ``postgresql://``, ``s3://`` or ``az://``;
-            None keeps everything in memory, for tests. ``log:FOLDER`` and ``rocksdb:FOLDER`` name the kind of store.
+        path: the folder of its data, created if it is missing, or the URL of a store, ``postgresql://``, ``s3://`` or
+            ``az://``; None keeps everything in memory, for tests. ``log:FOLDER`` and ``rocksdb:FOLDER`` name the kind
+            of store.
         durability: with ``fsync`` what was answered survives power loss; with ``os`` it survives the process, but what
-            the operating system, or PostgreSQL, had not yet written is lost with the machine. S3 knows no such choice.
+            the operating system, or PostgreSQL, had not yet written is lost with the machine. S3 has no such choice.
         settings: limits and the like.
-        owns_process: let Python look for garbage less often, and never among the messages that were recovered. Where a
-            million of them wait that saves pauses of a quarter of a second, but it is not for a library to decide.
+        owns_process: let Python collect garbage less often, and never among the messages that were recovered. With a
+            million of them this saves pauses of a quarter of a second, but a library should not decide it by itself.
     """
 
     path: Path | str | None = None
@@ -103,7 +104,7 @@ class BrokerConfig:
 
 
 class BrokerTerms(TypedDict, total=False):
-    """What can be said of a broker beside its folder; see ``BrokerConfig``."""
+    """Options of a broker besides its folder; see ``BrokerConfig``."""
 
     durability: Literal["fsync", "os"]
     settings: Settings
@@ -111,7 +112,7 @@ class BrokerTerms(TypedDict, total=False):
 
 
 def open_broker(config: BrokerConfig | Path | str | None = None, **terms: Unpack[BrokerTerms]) -> Broker:
-    """Open a broker for threads, and recover what it had: by a config, or by a folder and terms of one.
+    """Open a broker for threads from a config, or from a folder and terms, and recover its state.
 
     Raises:
         InvalidArgument: the config is not valid.
@@ -124,7 +125,7 @@ def open_broker(config: BrokerConfig | Path | str | None = None, **terms: Unpack
 async def open_async_broker(
     config: BrokerConfig | Path | str | None = None, **terms: Unpack[BrokerTerms]
 ) -> AsyncBroker:
-    """Open a broker for the running event loop, and recover what it had: by a config, or by a folder and terms of one.
+    """Open a broker for the running event loop from a config, or from a folder and terms, and recover its state.
 
     Raises:
         InvalidArgument: the config is not valid.
@@ -162,7 +163,7 @@ def _config(config: BrokerConfig | Path | str | None, terms: BrokerTerms) -> Bro
     if not isinstance(config, BrokerConfig):
         return BrokerConfig(path=config, **terms)
     if terms:
-        raise InvalidArgument(f"Say {', '.join(terms)} in the config, or give a folder and terms, not both.")
+        raise InvalidArgument(f"Set {', '.join(terms)} in the config, or pass a folder and terms, not both.")
     return config
 
 
@@ -174,7 +175,7 @@ def _engine(
     process: OwnerProcess | None = None,
 ) -> Engine:
     if config.durability not in ("fsync", "os"):
-        raise InvalidArgument(f"durability is fsync or os, not {config.durability!r}.")
+        raise InvalidArgument(f"durability must be fsync or os, not {config.durability!r}.")
     check_there(config.path)
     store = open_store(config.path, durability=config.durability, is_bounded=is_shared, process=process)
     disk = SystemDisk(store.folder, reclaim=store.reclaim) if isinstance(store, FolderStore) else None
@@ -212,7 +213,7 @@ def _suited(settings: Settings, path: Path | str | None) -> Settings:
 
 
 def open_hooks(config_value: Callable[[str], str | None], settings: Settings | None = None) -> Hooks:
-    """Return what runs scripts, which read config values as far as these are for scripts to know."""
+    """Return what runs scripts. They can read only the config values that are meant for scripts."""
     settings = settings if settings is not None else Settings()
     return LuaHooks(
         partial(read_for_hook, config_value),
@@ -256,13 +257,13 @@ def open_store(
 
 
 def open_board(url: str) -> Board:
-    """Return the board of the cluster whose stores are at a URL. Nothing is asked of the server yet.
+    """Return the board of the cluster whose stores are at a URL. This sends no request yet.
 
     Raises:
         InvalidArgument: there can be no cluster, or what it needs is not installed.
     """
     if not is_url(url):
-        raise InvalidArgument("Several nodes share a store at postgresql://, s3:// or az://; a folder has one broker.")
+        raise InvalidArgument("Nodes can share a store at postgresql://, s3:// or az://, but not a folder.")
     store = parse_store_url(url)
     with _needing_extra(store):
         return _postgres_board(store) if store.scheme == "postgresql" else _s3_board(store)
@@ -332,7 +333,7 @@ def _ownership(url: StoreUrl, process: OwnerProcess | None = None) -> Ownership:
 
 
 def export_journal(broker: Broker, folder: Path | str) -> list[Path]:
-    """Write the sealed segments of the journal that are not there yet to a folder, as Parquet, and return the files.
+    """Export the sealed segments of the journal that a folder does not have yet, as Parquet, and return the files.
 
     It may be interrupted and repeated at any time. From its first call on it is a registered reader of the journal,
     named ``parquet-export``, so what it has not exported is kept for it. Needs the extra ``fairlane[arrow]``.
@@ -362,14 +363,14 @@ def export_events(
     *,
     tell: Callable[[int], None] = lambda _position: None,
 ) -> list[Path]:
-    """Write the events of a journal elsewhere that are not in a folder yet, as Parquet, and return the new files.
+    """Export the events of a remote journal that a folder does not have yet, as Parquet, and return the files.
 
-    It may be interrupted and repeated at any time, and goes on after the last event of this journal that is in the
+    It may be interrupted and repeated at any time, and continues after the last event of this journal that is in the
     folder. Needs the extra ``fairlane[arrow]``.
 
     Args:
         read: returns events after a position; the same position with no events when there are no more.
-        folder: where to; it is made if it is not there.
+        folder: the target, created if it is missing.
         tell: called with the position that is reached.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Backups of a store while its broker goes on, and restoring them.
+"""Backs up a store while its broker keeps running, and restores backups.
 
 A backup is a store in a folder, with a note that says up to where it goes: the *mark*. It is read in slices through the
 verb ``read_store``, so it works for every kind of store, from another machine, and for a broker in the same process.
@@ -76,7 +76,7 @@ def back_up(
     Raises:
         InvalidArgument: the folder is not empty.
         JournalTrimmed: the journal was trimmed faster than it could be read; repeat the backup.
-        StoreCorrupt: a body is missing from the store, or the copy is not whole.
+        StoreCorrupt: a body is missing from the store, or the copy is incomplete.
         StoreFailed: the folder can't be written, or the broker writes faster than it can be read.
     """
     _make_folder(folder)
@@ -116,7 +116,7 @@ def read_mark(folder: Path) -> Mark:
     try:
         return msgspec.json.decode((folder / NOTE).read_bytes(), type=Mark)
     except FileNotFoundError:
-        raise InvalidArgument(f"{folder} has no {NOTE}: it is no backup, or one that was interrupted.") from None
+        raise InvalidArgument(f"{folder} has no {NOTE}: it is not a backup, or the backup was interrupted.") from None
     except (OSError, msgspec.DecodeError) as error:
         raise InvalidArgument(f"{folder / NOTE} can't be read: {error}.") from error
 
@@ -180,7 +180,9 @@ class _Copying:
                 return part
             missing = self._fetch(sorted(lacking))
             part = self._read(after=self._end - 1)
-        raise StoreFailed("The broker writes faster than the backup can read. Repeat it when there is less load.")
+        raise StoreFailed(
+            "The broker writes faster than the backup can read. Start the backup again when there is less load."
+        )
 
     def _follow(self, part: StoreSlice, progress: Progress) -> StoreSlice:
         """Copy a slice and all that follow, and return the one that reached the end."""
@@ -194,14 +196,16 @@ class _Copying:
     def _read(self, *, after: int) -> StoreSlice:
         part = self._source.read_store(after, queue=self._queue)
         if part.journal_id != self._journal_id:
-            raise StoreFailed("The server has another journal than when the backup began. Begin the backup again.")
+            raise StoreFailed("The server's journal was replaced during the backup. Start the backup again.")
         return part
 
     def _take(self, part: StoreSlice) -> None:
         self._keep(part.bodies)
         for page in part.pages:
             if page.sequence != self._end:
-                raise JournalTrimmed(f"The journal after {self._end - 1} was trimmed before it was read; repeat.")
+                raise JournalTrimmed(
+                    f"The journal after {self._end - 1} was trimmed before it was read; start the backup again."
+                )
             fold_page(self._ledger, page.page)
             self._write(page.page, page.next_sequence)
         dropped = [number for number in self._ledger.dropped if number in self._held]

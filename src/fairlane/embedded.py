@@ -1,7 +1,7 @@
 """Clients of a broker in the same process: the verbs of the server, without the network.
 
-This is what ``Client.embedded`` and ``AsyncClient.embedded`` open. A client that is made with an ``EmbeddedTransport``
-shares a broker that is open already.
+``Client.embedded`` and ``AsyncClient.embedded`` open this transport. A client that is created with an
+``EmbeddedTransport`` can share a broker that is already open.
 """
 
 from __future__ import annotations

@@ -88,13 +88,13 @@ class WrongEventLoop(RequestError, RuntimeError):
 class WrongProcess(RequestError, RuntimeError):
     """A broker or a client was called in a process forked from the one that opened it. Nothing was changed."""
 
-    remedy = "Open it after forking; a broker in one process only, so run a server to share it between processes."
+    remedy = "Open it after forking. Only one process can open a broker: to share it between processes, run a server."
 
 
 class JavaNotFound(RequestError):
     """Spark needs Java 17 or newer, and none was found on this machine."""
 
-    remedy = "Install fairlane[spark], which includes Java, or set JAVA_HOME to a Java 17 or newer."
+    remedy = "Install fairlane[spark], which includes Java, or set JAVA_HOME to Java 17 or newer."
 
 
 class ExecutorMismatch(RequestError):
@@ -125,13 +125,13 @@ class LeaseMismatch(RequestError):
     """The caller's lease on the message has ended, or another consumer holds it now. Nothing was changed."""
 
     remedy = (
-        "Drop this message; it is redelivered or already was. "
-        "To keep leases longer, extend them in time or raise the visibility timeout."
+        "Drop this message: it has been redelivered, or soon will be. "
+        "To hold leases longer, extend them in time or raise the visibility timeout."
     )
 
 
 class OutOfOrder(RequestError):
-    """The queue has strict order, and an earlier message of the same key is still leased. The lease lasts."""
+    """The queue has strict order, and an earlier message of the same key is still leased. This one stays leased."""
 
     remedy = "Acknowledge the messages of a key in the order in which they were leased, or together in one call."
 
@@ -167,15 +167,15 @@ class StageMismatch(RequestError):
 
 
 class RepeatTooLate(RequestError):
-    """The message may be a repeat of one that the broker has forgotten already. It was not enqueued now."""
+    """The message may repeat one that the broker no longer remembers. It was not enqueued."""
 
-    remedy = "Look whether the message is in the queue or done; if it is not, enqueue it again as a new message."
+    remedy = "Check whether the message is in the queue or done; if it is neither, enqueue it as a new message."
 
 
 class NotPending(RequestError):
-    """The message is claimed, or leased and to be cancelled only while it waits. Nothing was changed."""
+    """The message is claimed, or it is leased and only_waiting was set. Nothing was changed."""
 
-    remedy = "Leave out only_waiting to revoke the lease. Release the consumer of a claimed message first."
+    remedy = "Leave out only_waiting to revoke the lease. If the message is claimed, release its consumer first."
 
 
 class StateMismatch(RequestError):
@@ -187,7 +187,7 @@ class StateMismatch(RequestError):
 class NotADlq(RequestError):
     """The queue is not a dead-letter queue, or the queue it belongs to was deleted."""
 
-    remedy = "Name a queue that has dead letters, such as orders.dlq."
+    remedy = "Name a dead-letter queue, such as orders.dlq."
 
 
 class HookInvalid(RequestError):
@@ -209,16 +209,16 @@ class PayloadStreamed(RequestError):
 
 
 class UploadMismatch(RequestError):
-    """A piece does not fit to its upload, or a message names an upload of which a piece is missing."""
+    """A piece does not fit its upload, or a message names an upload that lacks a piece."""
 
     remedy = "Send the missing pieces, or drop the upload and upload the payload again."
 
 
 class PayloadTooLarge(RequestError):
-    """A payload exceeds a limit: payload_bytes_max in a request, upload_bytes_max in pieces, or all that may wait."""
+    """A payload exceeds payload_bytes_max in a request, upload_bytes_max in pieces, or a limit on waiting bytes."""
 
     remedy = (
-        "Upload the payload in pieces, as clients do with a file and HTTP with a body in chunks, "
+        "Upload the payload in pieces, as clients do with a file and HTTP with a chunked body, "
         "or raise the setting that the cause names."
     )
 
@@ -260,8 +260,8 @@ class JournalTrimmed(RequestError):
     """The requested part of the journal has been deleted."""
 
     remedy = (
-        "Read from the position in this error, or leave out what is gone with on_trimmed=skip (--on-trimmed skip). "
-        "To keep more in future, raise the journal's retention or register a reader."
+        "Read from the position in this error, or skip the missing events with on_trimmed=skip (--on-trimmed skip). "
+        "To keep more in the future, raise the journal's retention or register a reader."
     )
 
 
@@ -269,7 +269,7 @@ class JournalMismatch(RequestError):
     """The journal is not the one that the tables, the checkpoint or the request were made for. Nothing was changed."""
 
     remedy = (
-        "Read the journal with the id in this error. If another journal took its place for good, "
+        "Read the journal with the id in this error. If another journal has permanently replaced it, "
         "declare a new epoch once: `pipeline run --new-epoch`, or the option new_epoch of the Spark source."
     )
 
@@ -291,7 +291,7 @@ class ModelInaccurate(RequestError):
 
     remedy = (
         "Select a period in which consumers worked as usual with --from and --to, "
-        "and give each consumer an owner name. `fairlane whatif` shows forecasts with their error all the same."
+        "and give each consumer an owner name. `fairlane whatif` still shows forecasts, with their error."
     )
 
 
@@ -314,7 +314,7 @@ class QueueElsewhere(RequestError):
         at: the address of that node.
     """
 
-    remedy = "Send the request to the node at the address in this error; Fairlane's clients do so by themselves."
+    remedy = "Send the request to the node at the address in this error; Fairlane's clients do so automatically."
 
     def __init__(self, cause: str, *, at: str = "") -> None:
         super().__init__(cause)
@@ -336,7 +336,7 @@ class QueueSplit(RequestError):
         by_message: whether a message's partition follows from the fairness key that its producer gives.
     """
 
-    remedy = "Call each partition by name, such as orders~0 and orders~1; Fairlane's clients do so by themselves."
+    remedy = "Call each partition by name, such as orders~0 and orders~1; Fairlane's clients do so automatically."
 
     def __init__(self, cause: str, *, partitions: int = 1, made: int = 1, by_message: bool = True) -> None:
         super().__init__(cause)
@@ -394,9 +394,9 @@ class QueueFull(FullError):
 
 
 class TooManyWaiters(UnavailableError):
-    """The limit of consumers, or of pieces of uploads, that wait at the same time is reached. This one was refused."""
+    """Too many consumers, or too many pieces of uploads, are waiting already. This one was refused."""
 
-    remedy = "Retry later, let fewer wait at the same time, or raise the limit that the error names."
+    remedy = "Retry later, have fewer wait at the same time, or raise the limit that the error names."
 
 
 class TooManyUploads(UnavailableError):
@@ -412,7 +412,7 @@ class TooManyConnections(UnavailableError):
 
 
 class TooMuchUnread(UnavailableError):
-    """The caller, or all callers of the server together, have too many bytes of answers to read."""
+    """The caller, or all callers of the server together, have too many bytes of unread answers."""
 
     remedy = "Read the answers that were sent, then retry; or raise unread_bytes_max or unread_total_bytes_max."
 
@@ -461,7 +461,7 @@ class StoreCorrupt(UnavailableError):
 
     remedy = (
         "Restore a backup, or open the store with the version that wrote it. "
-        "`fairlane store check` says what is affected."
+        "`fairlane store check` shows what is affected."
     )
 
 
@@ -470,7 +470,7 @@ class StoreDamaged(StoreCorrupt):
 
     remedy = (
         "Run `fairlane store check FOLDER` to see what is affected. "
-        "Then restore a backup, or run `fairlane store repair FOLDER` to go on without it."
+        "Then restore a backup, or run `fairlane store repair FOLDER` to continue without it."
     )
 
 
@@ -487,7 +487,7 @@ class GlobalFull(FullError):
 
 
 class WaitTimedOut(UnavailableError):
-    """The caller's timeout passed before a message came or before a limit allowed another one. Nothing was changed."""
+    """The caller's timeout passed before a message arrived or a limit allowed another one. Nothing was changed."""
 
     remedy = "Retry later, or wait longer."
 
@@ -495,11 +495,11 @@ class WaitTimedOut(UnavailableError):
 class CallTimedOut(UnavailableError):
     """The caller's timeout passed before the server answered. The server may or may not have carried out the request.
 
-    The cause names what keeps the client from the server, if that is known.
+    The cause says why the client cannot reach the server, if that is known.
     """
 
     remedy = (
-        "Check that a server runs at this address, then send the request again; "
+        "Check that a server is running at this address, then send the request again; "
         "give an enqueue a dedup id so that it counts once."
     )
 

@@ -1,7 +1,7 @@
 """Checking and repairing a store that no broker has open, and declaring that it was restored from a backup.
 
 A broker refuses a damaged store. Checking says what is damaged and how much that affects; repairing copies what is
-readable to a new place, keeps the damaged files, and goes on with sequences that were certainly never issued.
+readable to a new place, keeps the damaged files, and continues with sequences that were certainly never issued.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _begin_again(place: Path | str) -> None:
         write_high_water(folder, HighWater(reserved=reserved))
         write_mark(folder, LOG, is_made=True)
     except OSError as error:
-        raise StoreFailed(f"Cannot make the folder of the store again: {error}.") from error
+        raise StoreFailed(f"Cannot recreate the folder of the store: {error}.") from error
 
 
 def _finish(folder: Path, kind: Kind, found: Examination, *, is_dry_run: bool) -> RepairReport:

@@ -88,7 +88,7 @@ def copy_store(source: str, target: str, progress: Progress = lambda _done, _all
 def _check_places(source: str, target: str) -> None:
     """Raise InvalidArgument if source and target are the same, and StoreDamaged if the source is gone."""
     if source == target:
-        raise InvalidArgument("The copy needs a place of its own; source and target are the same.")
+        raise InvalidArgument("Source and target are the same. Choose another target.")
     check_there(source)
 
 

@@ -103,8 +103,8 @@ def test_failures_that_may_pass_are_retried_with_longer_and_longer_waits() -> No
     failed = PySparkException("Job aborted\nlong trace")
     time, _, _, told = followed(NEWS, away, StoreLocked("Another process."), failed, away, NEWS, away, IDLE)
     assert time.waits == [5, 1, 2, 4, 8, 5, 1, 5]
-    assert told[0] == "Attempt 1 failed, the next one follows in 1 s. Cannot reach http://queue: refused."
-    assert told[2] == "Attempt 3 failed, the next one follows in 4 s. A Spark job failed: Job aborted"
+    assert told[0] == "Attempt 1 failed; retrying in 1 s. Cannot reach http://queue: refused."
+    assert told[2] == "Attempt 3 failed; retrying in 4 s. A Spark job failed: Job aborted"
     assert told[4] == "A run succeeded after 4 failed attempts."
     assert told[-1] == "The tables are up to date with run 1. Looking for new events every 5 s."
 

@@ -157,7 +157,7 @@ def test_columns_that_are_not_there_are_refused(spark: SparkSession, server: Ser
     reader = spark.read.format("fairlane").options(kind="journal", server=f"http://{server.address}")
     with pytest.raises(PySparkException, match=r"Unknown column 'sequenze'"):
         reader.schema("sequenze long").load().collect()
-    with pytest.raises(PySparkException, match=r"Column sequence is bigint, not string"):
+    with pytest.raises(PySparkException, match=r"Column sequence must be bigint, not string"):
         reader.schema("sequence string").load().collect()
 
 

@@ -249,7 +249,7 @@ def test_what_can_not_be_is_refused(spark: SparkSession, tmp_path: Path) -> None
         with pytest.raises(StoreLocked):
             run_pipeline(spark, JournalFolder(journal), tables)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(StoreCorrupt, match="damaged or no segment"):
+    with pytest.raises(StoreCorrupt, match="damaged or not a journal segment"):
         run_pipeline(spark, JournalFolder(journal), tables)
     with pytest.raises(InvalidArgument, match="no tables"):
         read_table(spark, tables, "messages")

@@ -93,6 +93,6 @@ def test_tables_that_a_checkpoint_is_ahead_of_are_refused(
     tables.mkdir()
     (tmp_path / "kept").rename(tables / CHECKPOINT)
     work(server, 10)
-    with pytest.raises(StoreCorrupt, match="delete the checkpoint"):
+    with pytest.raises(StoreCorrupt, match="Delete the checkpoint"):
         stream_pipeline(spark, live(server), tables, run=update)
     assert read_manifest(tables) is None

@@ -187,7 +187,7 @@ def test_a_checkpoint_of_a_released_consumer_is_refused(
     fill(client, 10)
     each_batch(queue_stream(spark, server), Batches(), tmp_path / "cp").awaitTermination()
     client.release_consumer("orders", "etl")
-    with pytest.raises(StreamingQueryException, match="Begin with a new checkpoint"):
+    with pytest.raises(StreamingQueryException, match="Use a new checkpoint"):
         each_batch(queue_stream(spark, server), Batches(), tmp_path / "cp").awaitTermination()
 
 

@@ -1,4 +1,4 @@
-"""Copies the pages and bodies of one store to another, through the port alone: so any kind to any kind."""
+"""Copies the pages and bodies of one store to another through the port alone, so from any kind to any kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store in a folder: of the kind that is there, or that the folder is given with."""
+"""The store in a folder: of the kind that is found there, or that is named with the folder."""
 
 from __future__ import annotations
 

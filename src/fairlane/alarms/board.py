@@ -1,4 +1,4 @@
-"""The board: the alarms there are now, those that were resolved lately, and what the webhook was not told yet.
+"""The board: current alarms, recently resolved ones, and what the webhook has not been told yet.
 
 It is a file next to the manifest of the tables. The dashboard and ``fairlane alarms`` show it.
 """
@@ -59,9 +59,9 @@ class AlarmBoard(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         version: of this file.
         horizon_ms: the instant of the last event of the tables that were looked at.
-        raised: the alarms there are now, the oldest first.
-        resolved: those that were resolved lately, the latest first.
-        untold: what the webhook was not told yet.
+        raised: the current alarms, the oldest first.
+        resolved: those that were resolved recently, the latest first.
+        untold: what the webhook has not been told yet.
     """
 
     version: int = VERSION

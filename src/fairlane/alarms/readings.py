@@ -38,7 +38,7 @@ class Readings:
         self._today = datetime.fromtimestamp(horizon_ms / 1000, UTC).date()
 
     def services(self) -> list[Service]:
-        """Return what tenants were served lately. Of a run that began before, the part that is recent counts."""
+        """Return what tenants were served recently. Of a run that began before, the part that is recent counts."""
         since_ms = self._now_ms - SERVICE_MS
         is_recent = (ds.field("day") >= self._today - timedelta(days=1)) & (ds.field("until_ms") > since_ms)
         names = ("queue", "top_key", "from_ms", "until_ms", "served_cost", "entitled_cost")

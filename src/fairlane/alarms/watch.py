@@ -40,7 +40,7 @@ class AlarmWatch:
 
         Raises:
             StoreCorrupt: the file of alarms cannot be read.
-            StoreLocked: another process has written it meanwhile.
+            StoreLocked: another process has written it in the meantime.
             StoreFailed: the tables cannot be read, or the file cannot be written.
         """
         lakehouse = Lakehouse(parse_address(self._tables))
@@ -80,5 +80,5 @@ def _write(lakehouse: Lakehouse, board: AlarmBoard, tag: str | None) -> str:
     data = msgspec.json.format(msgspec.json.encode(board), indent=1)
     written = lakehouse.storage.replace(FILE, data, tag=tag)
     if written is None:
-        raise StoreLocked(f"Another process has updated {FILE} at {lakehouse.address} meanwhile.")
+        raise StoreLocked(f"Another process has updated {FILE} at {lakehouse.address} in the meantime.")
     return written

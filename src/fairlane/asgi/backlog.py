@@ -1,6 +1,6 @@
 """The requests that wait at a gate, and the estimate of when one of them would have its turn.
 
-The estimate uses what each key's own requests did, at every level of its path: a key that is held back by its cap, its
+The estimate is based on each key's own requests, at every level of its path: a key that is held back by its cap, its
 weight or a slow route finishes few requests, whatever the rest of the service finishes. Tokens of throttles are known
 exactly, so they are counted rather than estimated.
 """

@@ -226,7 +226,7 @@ class FairGate:
         self._tally.count_granted(request.key, request.waited_ms)
 
     def finish(self, request: QueuedRequest) -> None:
-        """Free the slot of a request whose application has ended, and charge its key with what it truly cost."""
+        """Free the slot of a request whose application has ended, and charge its key for its true cost."""
         true_cost = request.cost if request.true_cost is None else request.true_cost
         self._tally.count_finished(request.key, true_cost)
         self._backlog.note_completion(request.key, self._clock())

@@ -1,4 +1,4 @@
-"""The response to a request that does not reach the application, and the estimate of when a retry may."""
+"""The response to a request that does not reach the application, and the estimate of when a retry may reach it."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _cron_ticks(spec: ScheduleSpec, after_ms: int) -> Iterator[int]:
     try:
         found = _Cron(spec.cron or "", start)
     except CronSimError as error:
-        raise InvalidArgument(f"Cron expression {spec.cron!r:.100} is not valid: {error}. It has {_FIELDS}.") from error
+        raise InvalidArgument(f"Cron expression {spec.cron!r:.100} is not valid: {error}. Use {_FIELDS}.") from error
     latest_ms = after_ms
     for moment in found:
         tick_ms = int(moment.timestamp()) * _SECOND_MS
@@ -198,7 +198,7 @@ def expression_fault(spec: ScheduleSpec) -> str | None:
     if spec.cron is None:
         return None
     if not isinstance(spec.cron, str) or len(spec.cron) > CRON_LENGTH_MAX:
-        return f"A cron expression is a text of at most {CRON_LENGTH_MAX} characters."
+        return f"A cron expression must be text of at most {CRON_LENGTH_MAX} characters."
     try:
         first = next_tick(ScheduleSpec(cron=spec.cron, timezone=spec.timezone), _ANY_MS)
     except InvalidArgument as error:

@@ -1,4 +1,4 @@
-"""How requests are decided that have no module of their own: what they need from scripts first, then the decision."""
+"""How requests without a module of their own are decided: what they need from scripts first, then the decision."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _policy_after(ledger: Ledger, request: QueueRequest) -> QueuePolicy | Fairla
         return InvalidArgument(fault)
     queue = None if isinstance(request, CreateQueue) else ledger.queues.get(request.queue)
     if queue is None and isinstance(request, UpdateQueue):
-        return QueueNotFound(f"There is no queue {request.queue!r:.150}.")
+        return QueueNotFound(f"Queue {request.queue!r:.150} does not exist.")
     try:
         if queue is None:
             return policy_from(base_fields(ledger.templates, request.queue) | dict(request.policy))
@@ -226,7 +226,7 @@ def set_hooks(hooks: Hooks, queue: str, policy: QueuePolicy) -> None:
     if _check_hooks(hooks, policy) is None:
         _set_hooks(hooks, queue, policy)
     else:
-        _log.warning("The scripts of queue %r can't be used any more; its declared keys apply.", queue)
+        _log.warning("The scripts of queue %r can no longer be used; its declared keys apply.", queue)
 
 
 def _check_hooks(hooks: Hooks, policy: QueuePolicy) -> str | None:

@@ -1,6 +1,7 @@
 """How much of a store can be read: its journal, and the bodies of messages, results and uploads that are kept.
 
-A broker refuses a store that it can't read completely. This says how far it can, for those who check or repair one.
+A broker refuses a store that it can't read completely. This module finds out how much of it can be read, for checks and
+repairs.
 """
 
 from __future__ import annotations

@@ -75,6 +75,6 @@ def report(engine: Engine, request: ReportProgress) -> Done:
 def _check(request: ReportProgress) -> None:
     fraction, note = request.fraction, request.note
     if fraction is not None and not (isinstance(fraction, (int, float)) and 0 <= fraction <= 1):
-        raise InvalidArgument(f"fraction is a number from 0 to 1, not {fraction!r:.60}.")
+        raise InvalidArgument(f"fraction must be a number from 0 to 1, not {fraction!r:.60}.")
     if type(note) is not str or len(note) > PROGRESS_NOTE_LENGTH_MAX or not is_text(note):
-        raise InvalidArgument(f"A note is a text of up to {PROGRESS_NOTE_LENGTH_MAX} characters.")
+        raise InvalidArgument(f"A note must be text of up to {PROGRESS_NOTE_LENGTH_MAX} characters.")

@@ -95,7 +95,7 @@ class Settings:
             least = _LEAST.get(name, 1)
             most = TIMESPAN_MS_MAX if name.endswith("_ms") else 100 if name.endswith("_percent") else _MOST
             if type(value) is not int or not least <= value <= most:
-                raise ValueError(f"{name} is a whole number from {least} to {most}, not {value!r}.")
+                raise ValueError(f"{name} must be a whole number from {least} to {most}, not {value!r}.")
         for name, bound in _AT_MOST:
             value, most = getattr(self, name), getattr(self, bound)
             if value > most:

@@ -58,11 +58,11 @@ def key_command() -> None:
     multiple=True,
     required=True,
     type=GrantType(),
-    help="Right to grant: produce, consume, observe or admin; "
-    "optionally on which queues (produce:orders, consume:mail.*), "
-    "for producers with which fairness keys (produce:orders:acme,bakery), which throttles their messages may name "
-    "(produce:orders:acme:stripe) and which sinks they may use (produce:orders:acme::acme-*); both are by default none "
-    "with fairness keys, otherwise any. Repeatable.",
+    help="Right to grant: produce, consume, observe or admin. "
+    "It can be limited to queues (produce:orders, consume:mail.*), "
+    "and for producers also to fairness keys (produce:orders:acme,bakery), throttles that messages may name "
+    "(produce:orders:acme:stripe) and sinks (produce:orders:acme::acme-*). Without a limit, throttles and sinks are "
+    "none with fairness keys, otherwise any. Repeatable.",
 )
 @click.option("--expires-in", type=DURATION, help="How long the API key is valid. Default: until it is revoked.")
 @pass_session

@@ -20,9 +20,9 @@ from fairlane.data_folder import STORE_FOLDER, mark_made
 def backup_command(session: Session, *, folder: Path, queue: str | None) -> None:
     """Back up the store of a running server to a new folder.
 
-    The server goes on meanwhile. The backup has everything that was answered before its mark, which the command prints
-    and FOLDER/backup.json keeps. It is read and verified before the command ends. With --data it is made of a folder
-    that no server has open. The API key needs the right admin on all queues. A backup holds payloads and the hashes of
+    The server keeps running. The backup has everything that was answered before its mark, which the command prints and
+    stores in FOLDER/backup.json. It is read and verified before the command ends. With --data, a folder that no server
+    has open is backed up. The API key needs the right admin on all queues. A backup holds payloads and the hashes of
     API keys, so keep it as safe as the server.
     """
     from fairlane.backup import back_up
@@ -43,8 +43,8 @@ def restore_command(session: Session, *, backup: Path, target: str) -> None:
     """Restore a backup to a new data folder, or to a store at a URL.
 
     TO must be new or empty: a URL, or the data folder of a server that has not been started or whose store is gone. The
-    whole backup is read and compared with the copy. The restored store has a new journal id, and ids go on far above
-    all that may have been issued since the backup, so readers of the journal notice the restore and no id is issued
+    whole backup is read and compared with the copy. The restored store has a new journal id, so readers of the journal
+    notice the restore. Its ids continue far above any that may have been issued since the backup, so no id is issued
     twice.
     """
     from fairlane.assembly import is_place, shown_url

@@ -31,7 +31,7 @@ Config keys:
   queue:QUEUE:NAME            value that the hooks of a queue read
   public:NAME                 value that the hooks of all queues read
   any other                   for your own use
-NAME and KEY may end with a star for all names that begin so.
+NAME and KEY may end with a star, for all names with that prefix.
 """
 
 
@@ -44,13 +44,13 @@ def config_command() -> None:
 @click.argument("key")
 @click.argument("value", required=False)
 @click.option("--unset", is_flag=True, help="Remove the value.")
-@click.option("--owner", help="Who is responsible for the value, for the journal.")
-@click.option("--reason", help="Why it is set, for the journal.")
+@click.option("--owner", help="Who is responsible for the value; recorded in the journal.")
+@click.option("--reason", help="Why it is set; recorded in the journal.")
 @click.option(
     "--expires",
     "expire_after_ms",
     type=Duration(),
-    help="Set it for this long, such as 1h; then the broker restores the value before.",
+    help="Set it for this long, such as 1h; then the broker restores the previous value.",
 )
 @pass_session
 def set_value(

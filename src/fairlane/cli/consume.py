@@ -53,12 +53,12 @@ def consume_command(
     """Print the payloads of messages, one per line; with --ack, acknowledge them.
 
     With --ack each message is acknowledged after it has been written, so it is gone from the queue. With --no-ack it
-    stays leased; use the id and token that --output json prints to acknowledge it later. Without either the first
-    messages are printed and wait again when the command ends.
+    stays leased; use the id and token that --output json prints to acknowledge it later. Without either, the first
+    messages are printed, and returned to the queue when the command ends.
 
     The command ends when the queue is empty, unless --follow or --wait is given. Exit code 4 means that no message was
     printed. With --output json each line is a complete message. A payload above payload_bytes_max is printed as it
-    arrives, and only its size is in JSON.
+    arrives; JSON has only its size.
     """
     if follow and is_acking is None:
         raise click.UsageError("--follow needs --ack or --no-ack.")

@@ -105,7 +105,7 @@ def delete(
 ) -> None:
     """Delete dead letters: those with the given ids, or with --all those that the filters select.
 
-    What is deleted is gone; the journal keeps that it was. An interrupt stops after a part.
+    Deleted messages cannot be restored; the journal records the deletion. An interrupt stops the command part-way.
     """
     if is_all == bool(message_ids):
         raise click.UsageError("Name the ids of dead letters, or pass --all.")
@@ -129,7 +129,7 @@ def _letters(
 
 @broker_command(group=dlq_command)
 def redrives(broker: Broker) -> Printed:
-    """Show the redrives that run, and the last that have ended, with their progress."""
+    """Show running and recently ended redrives, with their progress."""
     views = broker.redrives()
     return views, [tables.of_redrives(views)]
 
@@ -143,8 +143,8 @@ def stop(broker: Broker, redrive_id: str) -> Printed:
 
 @click.command(name="redrive")
 @QUEUE
-@click.option("--count", type=click.IntRange(min=1), help="Most messages to move.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Most messages per second.")
+@click.option("--count", type=click.IntRange(min=1), help="Maximum number of messages to move.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum number of messages per second.")
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Only count the messages.")
 @click.option("--to", "target", metavar="QUEUE", help="Queue to move them to. Default: the one each came from.")
 @click.option(
@@ -155,9 +155,9 @@ def stop(broker: Broker, redrive_id: str) -> Printed:
 @filter_options
 @pass_session
 def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  # noqa: ANN401 - click's options
-    """Move dead letters back to their queues, or to another. QUEUE is the queue or its dead-letter queue.
+    """Move dead letters back to their queues, or to another queue. QUEUE is the queue or its dead-letter queue.
 
-    Messages that have moved stay moved, even if the redrive is stopped. A redrive goes on after a restart of the
+    Messages that have moved stay moved, even if the redrive is stopped. A redrive continues after a restart of the
     broker. With --data the command always waits, because it runs the broker itself.
     """
     if options["where"] is not None:

@@ -44,9 +44,9 @@ class Finding:
 @click.command(name="doctor")
 @pass_session
 def doctor_command(session: Session) -> None:
-    """Check a server or a data folder, and say what is wrong.
+    """Check a server or a data folder, and report what is wrong.
 
-    Of a server: whether it answers, its certificate, clock, disk, file descriptors, failed commits, the limits on all
+    For a server: whether it answers, its certificate, clock, disk, file descriptors, failed commits, the limits on all
     queues together, and queues that are paused or near a limit. With --data: the store, which is read completely, its
     disk, the limit of open files, and whether the scheduler is compiled. Exit code 1 if something is wrong. The API key
     needs the right observe on all queues.

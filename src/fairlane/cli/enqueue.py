@@ -30,7 +30,7 @@ _ERRORS_SHOWN = 10
 @click.command(name="enqueue")
 @QUEUE
 @click.argument("payload", required=False)
-@click.option("--file", "path", metavar="FILE", help="Read the payload, or with --lines or --jsonl many, from a file.")
+@click.option("--file", "path", metavar="FILE", help="Read the payload from a file; with --lines or --jsonl, many.")
 @click.option("--lines", "--stdin-lines", "is_lines", is_flag=True, help="Enqueue each line as a payload.")
 @click.option("--jsonl", "is_jsonl", is_flag=True, help="Enqueue each line as a message in JSON; see above.")
 @click.option("--header", "headers", multiple=True, type=PAIR, help="A header; repeatable.")
@@ -40,12 +40,18 @@ _ERRORS_SHOWN = 10
 @click.option("--priority", type=click.Choice(PRIORITY_NAMES), help="Priority among the messages of its key.")
 @click.option("--throttle", "throttles", multiple=True, metavar="NAME", help="A throttle; repeatable.")
 @click.option("--delay", type=DURATION, help="Time until the message can be leased.")
-@click.option("--deadline", type=DURATION, help="Time after which the message is no longer handed out.")
-@click.option("--max-attempts", type=int, help="Failed attempts before it becomes a dead letter. Default: the queue's.")
-@click.option("--visibility-timeout", type=DURATION, help="How long a lease of it lasts. Default: the queue's.")
+@click.option("--deadline", type=DURATION, help="Time after which the message is no longer delivered.")
+@click.option(
+    "--max-attempts", type=int, help="Failed attempts before the message becomes a dead letter. Default: the queue's."
+)
+@click.option(
+    "--visibility-timeout", type=DURATION, help="How long a lease on the message lasts. Default: the queue's."
+)
 @click.option("--result-ttl", type=DURATION, help="How long its result and its end are kept. Default: the queue's.")
-@click.option("--order-key", help="With strict order: what the message is kept in order with, within its fairness key.")
-@click.option("--unique-key", help="Name that one message of its tenant can have at a time, until it is done.")
+@click.option(
+    "--order-key", help="With strict order: messages of a fairness key with the same order key stay in order."
+)
+@click.option("--unique-key", help="Unique key: only one message of a tenant can have it at a time, until it is done.")
 @click.option("--dedup-id", help="Name of the message; a second message with the same name is not enqueued.")
 @click.option("--dedup-prefix", help="With --lines or --jsonl: use PREFIX:LINE as dedup ids, to make reruns safe.")
 @click.option("--correlation-id", help="Id that follows the message through logs, traces and the journal.")
@@ -53,8 +59,8 @@ _ERRORS_SHOWN = 10
 def enqueue_command(session: Session, /, queue: str, payload: str | None, **options: Any) -> None:  # noqa: ANN401 - click's options
     """Enqueue a message, or many from a file or standard input.
 
-    Without PAYLOAD and --file, the payload is read from standard input. It may have any size: a large one is uploaded
-    in pieces, and the message is in the queue once all of it is stored.
+    Without PAYLOAD and --file, the payload is read from standard input. It may have any size: a large payload is
+    uploaded in pieces, and the message enters the queue once all of it is stored.
 
     With --jsonl a line is a JSON object with the fields payload (text or any JSON value) or payload_base64, headers,
     fairness_key, weight, cost, priority, throttles, delay, deadline, dedup_id, correlation_id, max_attempts,

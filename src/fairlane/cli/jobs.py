@@ -18,7 +18,9 @@ from fairlane.model.status import StatusView
 from fairlane.model.views import DeadLetterFilter
 
 MESSAGE = click.argument("message_id", metavar="ID")
-QUEUE_OPTION = click.option("--queue", metavar="QUEUE", help="The queue of the message; a cluster finds it sooner.")
+QUEUE_OPTION = click.option(
+    "--queue", metavar="QUEUE", help="The queue of the message, so that a cluster finds it faster."
+)
 
 _WATCH_MS = 20_000
 """How long the server waits for one change, less than a client waits for its answer."""
@@ -26,13 +28,13 @@ _WATCH_MS = 20_000
 
 @click.group(name="message")
 def message_command() -> None:
-    """Show what becomes of one message, get its result, cancel it, or retry it."""
+    """Show the status of one message, get its result, cancel it, or retry it."""
 
 
 @broker_command(
     MESSAGE,
     QUEUE_OPTION,
-    click.option("--wait", "wait_ms", type=WAIT_TIME, default="0s", help="How long to wait for its end."),
+    click.option("--wait", "wait_ms", type=WAIT_TIME, default="0s", help="How long to wait for it to end."),
     name="show",
     group=message_command,
 )
@@ -47,7 +49,7 @@ def show(broker: Broker, message_id: str, *, queue: str | None, wait_ms: int) ->
 @QUEUE_OPTION
 @pass_session
 def watch(session: Session, message_id: str, queue: str | None) -> None:
-    """Print each change of a message until its end: who works on it, its progress, failures, and how it ended."""
+    """Print each change of a message until it ends: who works on it, its progress, failures, and how it ended."""
     with session.broker() as broker:
         view, told = broker.status(message_id, queue=queue), ""
         while True:
@@ -62,10 +64,10 @@ def watch(session: Session, message_id: str, queue: str | None) -> None:
 @message_command.command(name="result")
 @MESSAGE
 @QUEUE_OPTION
-@click.option("--wait", "wait_ms", type=WAIT_TIME, default="0s", help="How long to wait for its end.")
+@click.option("--wait", "wait_ms", type=WAIT_TIME, default="0s", help="How long to wait for it to end.")
 @pass_session
 def result(session: Session, message_id: str, queue: str | None, wait_ms: int) -> None:
-    """Print the result of a message as it is. Exits with 4 if the message has not ended in time."""
+    """Print the result of a message, unchanged. Exit code 4 means that the message has not ended in time."""
     with session.broker() as broker:
         try:
             found = broker.result(message_id, queue=queue, wait_ms=wait_ms)
@@ -79,14 +81,14 @@ def result(session: Session, message_id: str, queue: str | None, wait_ms: int) -
 @broker_command(
     MESSAGE,
     QUEUE_OPTION,
-    click.option("--reason", default="", help="Why, for its consumer and for operators."),
+    click.option("--reason", default="", help="Reason, shown to its consumer and to operators."),
     click.option("--only-waiting", is_flag=True, help="Leave it alone if a consumer has it."),
     name="cancel",
     group=message_command,
     asks="Cancel message {message_id}?",
 )
 def cancel(broker: Broker, message_id: str, *, queue: str | None, reason: str, only_waiting: bool) -> Printed:
-    """Cancel a message. If a consumer has it, its lease is revoked, and the consumer is told."""
+    """Cancel a message. If a consumer has it, its lease is revoked, and the consumer is notified."""
     place = broker.status(message_id).queue if queue is None else queue
     broker.cancel(place, message_id, reason=reason, only_waiting=only_waiting)
     return {"id": message_id, "status": "cancelled"}, f"Cancelled message {message_id}."
@@ -94,7 +96,7 @@ def cancel(broker: Broker, message_id: str, *, queue: str | None, reason: str, o
 
 @broker_command(MESSAGE, QUEUE_OPTION, name="retry", group=message_command)
 def retry(broker: Broker, message_id: str, *, queue: str | None) -> Printed:
-    """Move a dead letter back to the queue in which it died. Its attempts count from 0 again."""
+    """Move a dead letter back to the queue in which it died. Its count of attempts restarts at 0."""
     found = broker.status(message_id, queue=queue)
     if found.status != "dead":
         raise InvalidArgument(f"The status of message {message_id} is {found.status}; only a dead letter is retried.")

@@ -28,7 +28,7 @@ SECTIONS = {
         "store": ("store", "Check, repair or copy a store that no server has open."),
         "backup": ("backups", "Back up the store of a running server."),
         "restore": ("backups", "Restore a backup to a new data folder, or to a store at a URL."),
-        "doctor": ("doctor", "Check a server or a data folder, and say what is wrong."),
+        "doctor": ("doctor", "Check a server or a data folder, and report what is wrong."),
         "cluster": ("cluster", "Show the nodes of a cluster, move and split queues, and drain nodes."),
     },
     "Worker": {
@@ -39,7 +39,7 @@ SECTIONS = {
         "queue": ("queues", "Create, change, inspect and delete queues."),
         "stats": ("queues", "Show statistics of all queues, or of one queue and its fairness keys."),
         "top": ("queues", "Watch all queues live."),
-        "schedule": ("schedules", "Enqueue messages by cron expressions and at intervals."),
+        "schedule": ("schedules", "Enqueue messages on cron schedules and at intervals."),
         "hook": ("hooks", "Test Lua hooks on sample messages."),
     },
     "Messages": {
@@ -47,7 +47,7 @@ SECTIONS = {
         "consume": ("consume", "Print the payloads of messages, one per line."),
         "peek": ("messages", "Show messages without leasing them."),
         "explain": ("messages", "Explain why a message is waiting."),
-        "message": ("jobs", "Show what becomes of one message, get its result, cancel it, or retry it."),
+        "message": ("jobs", "Show the status of one message, get its result, cancel it, or retry it."),
     },
     "One message at a time, in a shell": {
         "lease": ("leases", "Lease a message and print it as shell variables."),
@@ -69,7 +69,7 @@ SECTIONS = {
         "pipeline": ("data.pipeline", "Turn the journal into tables with Spark: usage, waits, fairness, failures."),
         "whatif": ("data.whatif", "Replay an exported journal under other settings."),
         "advise": ("data.advise", "Find the settings that would have met targets at the least cost to others."),
-        "capacity": ("data.capacity", "Find the fewest consumers with which targets would have been met."),
+        "capacity": ("data.capacity", "Find the fewest consumers that would have met targets."),
         "tune": ("data.tune", "Tune a queue of a running server until targets are met."),
         "forecast": ("data.forecast", "Forecast arrivals by hour."),
         "backfill": ("data.bulk", "Enqueue the rows of files or of a table, each once."),
@@ -227,7 +227,7 @@ class Fairlane(click.Group):
     "-o",
     type=click.Choice(FORMATS),
     default="table",
-    help="Output format: tables for people, JSON for programs. It may be written after the command as well.",
+    help="Output format: tables for people, JSON for programs. It may also be written after the command.",
 )
 @click.version_option(__version__, "--version", prog_name="fairlane", message="%(prog)s %(version)s")
 @click.pass_context

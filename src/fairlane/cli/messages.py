@@ -16,7 +16,11 @@ from fairlane.model.message import MessageStatus
 from fairlane.model.views import DeadLetterFilter
 
 COUNT = click.option(
-    "--count", type=click.IntRange(1, BATCH_MAX), default=10, show_default=True, help="Most messages to show."
+    "--count",
+    type=click.IntRange(1, BATCH_MAX),
+    default=10,
+    show_default=True,
+    help="Maximum number of messages to show.",
 )
 AFTER = click.option("--after", metavar="ID", help="Continue after this message.")
 MESSAGE = click.argument("message_id", metavar="ID")

@@ -31,7 +31,7 @@ def sql_command() -> None:
 @DATABASE
 @pass_session
 def install_command(session: Session, database: str) -> None:
-    """Create an outbox in a database, or what is missing of it."""
+    """Create an outbox in a database, or its missing parts."""
     asyncio.run(_install(database))
     session.answer({"installed": True}, "The outbox is installed in the schema fairlane_outbox.")
 
@@ -45,13 +45,13 @@ async def _install(database: str) -> None:
 
 @outbox_command.command(name="relay")
 @DATABASE
-@click.option("--once", is_flag=True, help="Move what waits now, and exit.")
+@click.option("--once", is_flag=True, help="Move the messages that wait now, and exit.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Format of log lines.")
 @pass_session
 def relay_command(session: Session, database: str, *, once: bool, log_format: str) -> None:
     """Move messages from an outbox to the server, until interrupted.
 
-    Several relays may run for one outbox: one works, and the others take over when it ends.
+    Several relays may run for one outbox: one is active, and another takes over when it ends.
     """
     from fairlane.logs import set_up_logs
 

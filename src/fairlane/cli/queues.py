@@ -148,7 +148,7 @@ def inspect(broker: Broker, queue: str) -> Printed:
 
 @broker_command(QUEUE, _ONLY_KEY, group=queue_command)
 def pause(broker: Broker, queue: str, *, key: Key | None) -> Printed:
-    """Stop delivery from a queue or a fairness key. Enqueueing goes on."""
+    """Stop delivery from a queue or a fairness key. Messages can still be enqueued."""
     broker.pause(queue, key=key)
     return {"queue": queue, "key": key, "paused": True}, f"Paused {_subject(queue, key)}."
 
@@ -160,12 +160,14 @@ def resume(broker: Broker, queue: str, *, key: Key | None) -> Printed:
     return {"queue": queue, "key": key, "paused": False}, f"Resumed {_subject(queue, key)}."
 
 
-_WITH_LEASED = click.option("--with-leased", is_flag=True, help="Also leased messages; their leases become stale.")
+_WITH_LEASED = click.option(
+    "--with-leased", is_flag=True, help="Delete leased messages too; their leases become stale."
+)
 
 
 @broker_command(QUEUE, _WITH_LEASED, group=queue_command, asks='Delete the messages of queue "{queue}"?')
 def purge(broker: Broker, queue: str, *, with_leased: bool) -> Printed:
-    """Delete all messages of a queue that are not leased, or all of them."""
+    """Delete the messages of a queue that are not leased, or all of its messages."""
     count = broker.purge(queue, with_leased=with_leased)
     return {"queue": queue, "purged": count}, f"Deleted {message_count(count)}."
 
@@ -179,7 +181,7 @@ def delete(broker: Broker, queue: str) -> Printed:
 
 @queue_command.group(name="template")
 def template_group() -> None:
-    """Set what new queues begin with, by the pattern of their names."""
+    """Set policies for new queues, by the pattern of their names."""
 
 
 @template_group.command(name="set")
@@ -192,7 +194,7 @@ def template_group() -> None:
     type=click.IntRange(min=1),
     default=1_000,
     show_default=True,
-    help="From how many queues on, of any name, it creates no more.",
+    help="Create no more queues once there are this many, of any name.",
 )
 @pass_session
 def set_template(

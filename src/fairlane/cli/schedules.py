@@ -26,7 +26,7 @@ _INSTANT = click.DateTime(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H
 
 @click.group(name="schedule")
 def schedule_command() -> None:
-    """Enqueue messages by cron expressions and at intervals."""
+    """Enqueue messages on cron schedules and at intervals."""
 
 
 # Most options are named for the field that they set.
@@ -42,7 +42,7 @@ _WHEN = (
         "begin",
         type=_INSTANT,
         metavar="INSTANT",
-        help="Do not fire before this instant; in UTC without an offset.",
+        help="Do not fire before this instant; UTC unless it has an offset.",
     ),
     click.option("--until", "end", type=_INSTANT, metavar="INSTANT", help="Do not fire after this instant."),
     click.option(
@@ -50,9 +50,11 @@ _WHEN = (
         type=click.Choice(CATCH_UPS),
         default="last",
         show_default=True,
-        help="What to do about ticks that came while the server was down or the schedule was paused.",
+        help="What to do about ticks missed while the server was down or the schedule was paused.",
     ),
-    click.option("--catch-up-max", type=int, default=100, show_default=True, help="Most ticks that `all` fires."),
+    click.option(
+        "--catch-up-max", type=int, default=100, show_default=True, help="Maximum number of ticks that `all` fires."
+    ),
     click.option(
         "--overlap",
         type=click.Choice(OVERLAPS),
@@ -69,8 +71,10 @@ _MESSAGE = (
     click.option("--cost", type=int, help="What the message takes from its key's share."),
     click.option("--priority", type=click.Choice(PRIORITY_NAMES), help="Priority among the messages of its key."),
     click.option("--throttle", "throttles", multiple=True, metavar="NAME", help="A throttle; repeatable."),
-    click.option("--deadline", "deadline_ms", type=DURATION, help="Time after which it is no longer handed out."),
-    click.option("--max-attempts", type=int, help="Failed attempts before it becomes a dead letter."),
+    click.option(
+        "--deadline", "deadline_ms", type=DURATION, help="Time after which the message is no longer delivered."
+    ),
+    click.option("--max-attempts", type=int, help="Failed attempts before the message becomes a dead letter."),
 )
 
 
@@ -90,7 +94,7 @@ def set_schedule(
 ) -> Printed:
     """Create a schedule, or replace it.
 
-    Each tick enqueues PAYLOAD, which is empty by default. A schedule that stays the same is not changed.
+    Each tick enqueues PAYLOAD, which is empty by default. Setting the same schedule again changes nothing.
     """
     if (terms["cron"] is None) == (terms["every_ms"] is None):
         raise click.UsageError("Pass either --cron or --every.")
@@ -139,7 +143,7 @@ def pause(broker: Broker, queue: str, name: str) -> Printed:
 
 @broker_command(QUEUE, NAME, group=schedule_command)
 def resume(broker: Broker, queue: str, name: str) -> Printed:
-    """Resume a schedule. Its catch-up policy applies to ticks that came meanwhile."""
+    """Resume a schedule. Its catch-up policy applies to ticks that were due during the pause."""
     broker.resume_schedule(queue, name)
     return {"queue": queue, "name": name, "paused": False}, f'Resumed schedule "{name}" of queue "{queue}".'
 

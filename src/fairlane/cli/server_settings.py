@@ -52,7 +52,9 @@ _OPTIONS = (
     click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Lowest level to log."),
     click.option("--grace", type=DURATION, help="How long a shutdown waits for acknowledgements."),
     click.option("--requests-per-second", type=click.IntRange(min=1), help="Request rate allowed per caller."),
-    click.option("--requests-burst", type=click.IntRange(min=1), help="Requests at once. Default: one second's."),
+    click.option(
+        "--requests-burst", type=click.IntRange(min=1), help="Requests allowed at once. Default: those of one second."
+    ),
     click.option("--otlp-endpoint", metavar="URL", help="Where to send traces. Default: OTEL_EXPORTER_OTLP_ENDPOINT."),
     click.option("--reports", metavar="FOLDER", help="Folder whose tables and report the dashboard shows."),
     click.option("--set", "pairs", multiple=True, type=PAIR, help="Any other setting; repeatable."),

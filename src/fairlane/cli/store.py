@@ -31,7 +31,7 @@ def check_command(session: Session, place: str) -> None:
     """Read a whole store and report what is damaged. Nothing is changed.
 
     FOLDER is the data folder of a server, or the folder of an embedded broker. Stop the server first. The command exits
-    with 0 if the store is whole, with 1 if it is damaged, and with 3 if it could not be checked.
+    with 0 if the store is intact, with 1 if it is damaged, and with 3 if it could not be checked.
     """
     from fairlane.maintenance import check_store
 
@@ -48,11 +48,11 @@ def check_command(session: Session, place: str) -> None:
 @click.option("--yes", is_flag=True, help="Repair without asking.")
 @pass_session
 def repair_command(session: Session, folder: str, *, dry_run: bool, yes: bool) -> None:
-    """Copy what is readable of a damaged store to a new one that takes its place.
+    """Copy the readable part of a damaged store to a new store that takes its place.
 
     Stop the server first. The command reports what is lost, and asks before it changes anything. It keeps the damaged
     files in a folder damaged-N inside the data folder, and may be interrupted and repeated. New ids and fencing tokens
-    are greater than all that may have been issued before.
+    are greater than any that may have been issued before.
     """
     from fairlane.maintenance import repair_store
 
@@ -64,7 +64,7 @@ def repair_command(session: Session, folder: str, *, dry_run: bool, yes: bool) -
         return
     if not session.is_json:
         click.echo(_text(folder, plan.found), err=True)
-    confirm("Repair the store and go on without what is lost?", is_sure=yes)
+    confirm("Repair the store and continue without what is lost?", is_sure=yes)
     with stoppable(), progress("repairing") as bar:
         done = repair_store(folder, is_dry_run=False, progress=bar.set)
     aside = done.aside or "the folder damaged-N that the interrupted repair made"
@@ -77,17 +77,17 @@ def repair_command(session: Session, folder: str, *, dry_run: bool, yes: bool) -
 @store_command.command(name="copy")
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
-@click.option("--cluster", is_flag=True, help="TO is the store of a cluster; its nodes may run.")
+@click.option("--cluster", is_flag=True, help="TO is the store of a cluster; its nodes may be running.")
 @pass_session
 def copy_command(session: Session, source: str, target: str, *, cluster: bool) -> None:
-    """Copy a store to another place or kind, and compare both.
+    """Copy a store to another place or kind of store, and compare the two.
 
     FROM and TO are folders, log:FOLDER, rocksdb:FOLDER or URLs. TO must be new or empty; for a server it is the folder
     store in its data folder. Stop the server first. The copy has all messages, leases and journal entries, and a new
-    journal id, so that both can live on. Ids that were issued before stay valid.
+    journal id, so that both can be used. Ids that were issued before stay valid.
 
     With --cluster the queues become a new group of the cluster, together with the config and the API keys. Config
-    values that the cluster has already stay as they are there.
+    values that the cluster already has are not changed.
     """
     from fairlane.store_copy import copy_store
 
@@ -122,13 +122,13 @@ def _copy_to_cluster(session: Session, source: str, target: str, bar: Bar) -> No
 def restored_command(session: Session, place: str, *, yes: bool) -> None:
     """Declare that a store was restored from a backup, before a server opens it.
 
-    The journal gets a new id, so that pipelines and other readers refuse to mistake it for the journal before the
-    restore. Ids and fencing tokens go on far above all that may have been issued since the backup. In a cluster, run
-    the command for the store of each group.
+    The journal gets a new id, so that pipelines and other readers cannot mistake it for the journal before the restore.
+    Ids and fencing tokens continue far above any that may have been issued since the backup. In a cluster, run the
+    command for the store of each group.
     """
     from fairlane.maintenance import declare_restored
 
-    confirm(f"Declare {_shown(place)} restored from a backup? Readers of its journal must begin again.", is_sure=yes)
+    confirm(f"Declare {_shown(place)} restored from a backup? Readers of its journal must start over.", is_sure=yes)
     with stoppable():
         done = declare_restored(_store_in(place))
     session.answer(done, f"The journal of {_shown(place)} is now {done.journal_id}, from {done.next_sequence} on.")
@@ -166,7 +166,7 @@ def _lost(report: StoreReport) -> list[int] | None:
 def _text(place: str, report: StoreReport) -> str:
     held = f"{report.messages} messages, journal readable from sequence {report.first} to {report.end - 1}"
     if report.is_whole:
-        return f"{place} is whole: {held}."
+        return f"{place} is intact: {held}."
     lines = [f"{place} is damaged.", *(f"- {fault}" for fault in report.faults), f"Readable: {held}."]
     if lost := _lost(report):
         lines.append(f"Lost: sequences {lost[0]} to {lost[1]} ({lost[1] - lost[0] + 1} events).")

@@ -154,8 +154,8 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
     def with_timeout(self, timeout: float) -> AsyncLimitedClient:
         """Return the verbs of this client with a limit: a call that takes longer than ``timeout`` seconds raises.
 
-        The limit includes connecting and repeating, so a web request that enqueues fails in time while the server is
-        away. The error is ``CallTimedOut``; the server may or may not have carried out the request.
+        The limit includes connecting and retrying, so a web request that enqueues fails in time while the server is
+        down. The error is ``CallTimedOut``; the server may or may not have carried out the request.
         """
         return AsyncLimitedClient(self, timeout)
 
@@ -173,9 +173,9 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
     ) -> AsyncStream:
         """Return a stream of leased messages. Enter it with ``async with``, and iterate it with ``async for``.
 
-        ``credit`` limits how many messages are in the stream, or delivered and not yet settled or expired.
-        ``handlers`` is how many you process at the same time: messages with a deadline or a throttle, or of a key with
-        a cap, come only while fewer are in flight. By default that is one more than you hold whenever you ask for a
+        ``credit`` limits how many messages are in the stream, or delivered and not yet settled or expired. ``handlers``
+        is how many you process at the same time: messages with a deadline or a throttle, or of a key with a cap, are
+        delivered only while fewer are in flight. By default it is one more than you hold whenever you ask for a
         message.
         """
         request = Consume(
@@ -225,7 +225,7 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
     async def flush(self) -> list[tuple[str, FairlaneError]]:
         """Wait for all acknowledgements so far, and return the ids and errors of each ``ack_soon`` that failed.
 
-        Those messages are delivered again, or already were.
+        Those messages are redelivered, or already were.
         """
         await self.drained()
         failed = list(self._failed)
@@ -245,7 +245,7 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
     def address_of(self, queue: str) -> str:
         """Return the address of the node that owns a queue, for requests outside of this client.
 
-        After a call about the queue it is the node that has answered; before, it is any node.
+        After a call about the queue this is the node that answered; before, it is any node.
 
         Raises:
             InvalidArgument: the client was created with a transport instead of addresses.

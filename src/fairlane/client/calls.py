@@ -1,7 +1,7 @@
 """Sends the requests of a client: repeats them where that is safe, and spreads those for split queues.
 
 A server answers a request for a split queue with ``QueueSplit``. The client notes how the queue is split, and from then
-on calls its partitions directly. What it knows expires after a while, and is refreshed on the side.
+on calls its partitions directly. This knowledge expires after a while, and is refreshed in the background.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The transport that follows queues: a WebSocket to each node of a cluster that it needs.
 
 A node that does not own a queue refuses a request without having done anything, and names the owner. The request is
-repeated there, and the owner is remembered until it does not answer; then any known node is asked instead. With a
-single server none of this ever happens.
+repeated there, and the owner is remembered until it stops answering; then any known node is asked instead. With a
+single server none of this happens.
 """
 
 from __future__ import annotations

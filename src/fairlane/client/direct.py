@@ -1,13 +1,13 @@
-"""Calls that a thread makes by itself: it writes a socket and reads the answer, without the client's event loop.
+"""Calls that a thread makes by itself: it writes to a socket and reads the answer, without the client's event loop.
 
 A call over the event loop of ``Portal`` costs two switches between threads, which take longer than the call itself. So
 a thread that is alone in calling has a connection of its own to the node, beside the one of the event loop. The direct
-way is for the plain case only. A call takes the event loop instead if another thread is using the connection, or the
+path is for the plain case only. A call takes the event loop instead if another thread is using the connection, or the
 queue is split, or its node is not known or not connected; and where a call fails, the event loop repeats it by its
-rules. So everything about retries, partitions and nodes is in one place, and it is not here.
+rules. So everything about retries, partitions and nodes stays in one place, outside this module.
 
 A connection is opened with the fourth call to a node: a program that makes a few calls has no use for it. While no
-thread uses it, the event loop looks after it now and then, because a server closes connections that answer no pings.
+thread uses it, the event loop checks it now and then, because a server closes connections that answer no pings.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class DirectCalls:
         return repeat(sent, failure)
 
     def look(self) -> None:
-        """Look after the connections that no thread uses."""
+        """Check the connections that no thread uses."""
         for connection in list(self._connections.values()):
             if connection.lock.acquire(blocking=False):
                 try:

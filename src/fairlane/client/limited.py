@@ -1,4 +1,4 @@
-"""The verbs of a client, each within a time that the caller allows."""
+"""The verbs of a client, each with a time limit that the caller sets."""
 
 from __future__ import annotations
 

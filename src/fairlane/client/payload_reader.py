@@ -55,7 +55,7 @@ class _RawPayload(io.RawIOBase):
 class PayloadReader(io.BufferedReader):
     """The payload of a leased message as a binary file to read from. It keeps one or two pieces in memory.
 
-    Reading extends the lease. One that pauses for as long as the lease lasts ends early with ``LeaseMismatch``.
+    Reading extends the lease. A reader that pauses for as long as the lease lasts fails with ``LeaseMismatch``.
 
     Attributes:
         size: the size of the whole payload.

@@ -23,8 +23,8 @@ class AsyncPayloadSource(Protocol):
 class AsyncPayloadReader:
     """The payload of a leased message as a stream of bytes. It keeps one piece in memory.
 
-    Read it with ``read``, or iterate over the pieces as they come. Reading extends the lease. One that pauses for as
-    long as the lease lasts ends early with ``LeaseMismatch``.
+    Read it with ``read``, or iterate over the pieces as they come. Reading extends the lease. A reader that pauses for
+    as long as the lease lasts fails with ``LeaseMismatch``.
 
     Attributes:
         size: the size of the whole payload.

@@ -10,7 +10,7 @@ from fairlane.model.message import Delivery
 
 
 class Prefetched:
-    """Deliveries in the order of their arrival, and until when those with a deadline may be given to user code.
+    """Deliveries in the order of their arrival, with the instant until which user code may get those with a deadline.
 
     The time that a delivery has left is counted from its receipt, by a monotonic clock: the clocks of broker and client
     may differ. So a message may start late by the time that it took to arrive, and never expires early.

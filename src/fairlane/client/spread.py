@@ -1,4 +1,4 @@
-"""Asks the partitions of a split queue: runs the plans of ``wire.spread``, by what the client knows of the split.
+"""Asks the partitions of a split queue: runs the plans of ``wire.spread`` with what the client knows of the split.
 
 The SDK repeats every piece on its own where that is safe. So what was done is never done again, nor reported as failed,
 because of another partition that does not answer.
@@ -143,7 +143,7 @@ class Known:
         return now_s - self._since_s >= KEPT_S
 
     def renew(self, split: Split, now_s: float) -> None:
-        """Replace it with what a node said again."""
+        """Replace it with the newer answer of a node."""
         self.split, self._since_s, self.is_asked = split, now_s, False
 
     def order(self, turn: int) -> list[int]:

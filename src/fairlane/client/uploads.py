@@ -69,7 +69,7 @@ async def parts_of(source: PayloadInput) -> AsyncIterator[bytes]:
 
 def _checked(part: object) -> bytes:
     if not isinstance(part, bytes | bytearray | memoryview):
-        raise InvalidArgument(f"A payload is read as bytes, got {type(part).__name__}; open the file in binary mode.")
+        raise InvalidArgument(f"A payload must be bytes, got {type(part).__name__}; open the file in binary mode.")
     return bytes(part)
 
 

@@ -65,7 +65,7 @@ def adopt_store(source: str, cluster: str, progress: Progress = lambda _done, _a
         copy = copy_store(source, url, progress)
         kept = _put_config(board, config)
         if board.put(GROUP + group, encode(GroupEntry(queues=list(queues))), version=None) is None:
-            raise StoreFailed(f"A group {group!r} was created meanwhile. Delete the copy at its store, and copy again.")
+            raise StoreFailed(f"Group {group!r} was created meanwhile. Delete the copy at its store, then copy again.")
     return Adopted(group=group, queues=queues, copy=copy, kept=kept)
 
 
@@ -85,7 +85,7 @@ def _group_for(queues: tuple[str, ...], view: BoardView) -> str:
         raise InvalidArgument("The store has no queue, so there is nothing to copy into a cluster.")
     present = groups_by_queue(view.groups)
     if (queue := next((queue for queue in queues if queue in present), None)) is not None:
-        raise InvalidArgument(f"The cluster has a queue {queue!r} already. Delete it there, or choose another cluster.")
+        raise InvalidArgument(f"The cluster already has a queue {queue!r}. Delete it there, or choose another cluster.")
     if (queue := next((queue for queue in queues if MARK in queue), None)) is not None:
         raise InvalidArgument(f"Queue {queue!r} is a partition, which can't be copied into another cluster.")
     return next((queue for queue in queues if queue not in view.groups), f"{queues[0]}-copy")

@@ -120,7 +120,7 @@ async def _delete_queue(gateway: ClusterGateway, request: DeleteQueue, caller: C
         return await delete_here(gateway, request.queue, caller)
     _check_whole(request.queue)
     if is_dlq(request.queue):
-        raise InvalidArgument(f"Queue {request.queue!r:.150} is deleted with its queue; delete or purge that.")
+        raise InvalidArgument(f"Queue {request.queue!r:.150} is deleted with its queue; delete or purge that one.")
     if not context.is_forwarded:
         await gateway.member.refresh()
         await delete_further(gateway, request.queue, caller, context)

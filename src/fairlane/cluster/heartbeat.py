@@ -1,4 +1,4 @@
-"""Heartbeats: this node's own entry on the board, written again and again, and which other nodes live.
+"""Heartbeats: this node's own entry on the board, written regularly, and which other nodes are alive.
 
 Theory of operation
 -------------------

@@ -202,6 +202,6 @@ async def _hand_over(broker: AsyncBroker, group: str, *, address: str | None = N
     try:
         await broker.hand_over(error)
     except FairlaneError as fault:  # the store is lost, or belongs to another node: there is nothing left to let go
-        _log.info("Group %s was let go without closing its store: %s", group, fault)
+        _log.info("Released group %s without closing its store: %s", group, fault)
     except Exception:  # noqa: BLE001 - the group has to become absent, or it could never be opened again
         _log.exception("Unexpected error while closing group %s.", group)

@@ -35,7 +35,7 @@ async def _search(gateway: ClusterGateway, request: Watching, caller: Caller, co
     for broker in gateway.brokers():
         if broker.may_know(request.id):
             return await broker.call(request, by=caller.name, producer=caller.limits_on(request))
-    refusal = MessageNotFound(f"No message {request.id!r:.60} is known to the nodes that could be asked.")
+    refusal = MessageNotFound(f"No message {request.id!r:.60} is known to the nodes that could be reached.")
     if context.is_forwarded:
         raise refusal
     for address in gateway.other_addresses():

@@ -1,11 +1,11 @@
-"""A node of a cluster: it sends heartbeats, watches those of others, and has the groups open that the board gives it.
+"""A node of a cluster: it sends heartbeats, watches those of others, and opens the groups that the board gives it.
 
 All that nodes know of each other is on the board. A node that can't reach the board keeps its groups: only their stores
 can tell whether it still owns them.
 
 Two loops run side by side. One sends heartbeats, and nothing else may delay it. The other reads the board, decides, and
-waits for the next change. What they decide is pure: ``placement`` says where groups should be, ``liveness`` who lives,
-``reconcile`` what this node does about each group, ``budgets`` how throttles are shared.
+waits for the next change. What they decide is pure: ``placement`` says where groups should be, ``liveness`` who is
+alive, ``reconcile`` what this node does about each group, ``budgets`` how throttles are shared.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class Node:
 
     def _renamed(self) -> None:
         """Show to others at once that this process lives, and open its groups under its new name."""
-        _log.warning("The connection to the board was lost; groups are opened again.")
+        _log.warning("The connection to the board was lost; reopening groups.")
         self._announce()
         self.lifecycle.reopen()
 
@@ -287,7 +287,7 @@ class Node:
             if await self.board.put(name, encode(move.entry), version=view.versions[name]) is not None:
                 before = view.groups[move.group].home
                 extra = {"group": move.group, "node": move.home}
-                _log.info("Group %s moves from node %s to %s.", move.group, before, move.home, extra=extra)
+                _log.info("Moving group %s from node %s to %s.", move.group, before, move.home, extra=extra)
         if moves:
             await self.board.read()
             self.note()

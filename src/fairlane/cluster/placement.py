@@ -1,4 +1,4 @@
-"""Where groups of queues should be: pure decisions from the board and the nodes that live.
+"""Where groups of queues should be: pure decisions from the board and the nodes that are alive.
 
 Every node decides for itself. Nodes that see the same board and the same live nodes decide the same, and what they put
 on the board is conditional on what they had read, so it does not matter which is first. A wrong decision costs time and

@@ -1,4 +1,4 @@
-"""What a new message must be like. Everything else relies on it."""
+"""Checks of new messages. Everything else relies on them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def message_fault(message: NewMessage, payload_bytes_max: int) -> FairlaneError 
     """Return what is wrong with a new message, or None if nothing is."""
     payload = message.payload
     if type(payload) is not bytes:
-        return InvalidArgument(f"A payload is bytes, not {type(payload).__name__}.")
+        return InvalidArgument(f"A payload must be bytes, not {type(payload).__name__}.")
     if len(payload) > payload_bytes_max:
         return PayloadTooLarge(f"The payload has {len(payload)} bytes; payload_bytes_max is {payload_bytes_max}.")
     fault = _headers_fault(message.headers) if message.headers else None
@@ -94,16 +94,16 @@ def key_fault(key: Key) -> str | None:
     """Return what is wrong with a fairness key, or None if nothing is."""
     if type(key) is str:
         if not is_text(key):
-            return f"A fairness key is text, which {key!r:.100} is not."
+            return f"A fairness key must be valid Unicode text, not {key!r:.100}."
         if 0 < len(key) <= limits.KEY_LENGTH_MAX:
             return None
-        return f"A fairness key has 1 to {limits.KEY_LENGTH_MAX} characters, not {len(key)}."
+        return f"A fairness key must have 1 to {limits.KEY_LENGTH_MAX} characters, not {len(key)}."
     if type(key) is not tuple or not all(type(name) is str and name and is_text(name) for name in key):
-        return f"A fairness key is a non-empty string or a tuple of them, not {key!r:.100}."
+        return f"A fairness key must be a non-empty string or a tuple of them, not {key!r:.100}."
     if not 1 <= len(key) <= limits.KEY_DEPTH_MAX:
-        return f"A fairness key has 1 to {limits.KEY_DEPTH_MAX} names, not {len(key)}."
+        return f"A fairness key must have 1 to {limits.KEY_DEPTH_MAX} names, not {len(key)}."
     if sum(map(len, key)) > limits.KEY_LENGTH_MAX:
-        return f"A fairness key has at most {limits.KEY_LENGTH_MAX} characters in all."
+        return f"A fairness key can have at most {limits.KEY_LENGTH_MAX} characters in total."
     return None
 
 
@@ -111,28 +111,28 @@ def whole_fault(name: str, value: object, *, least: int, most: int) -> str | Non
     """Return what is wrong with a whole number, or None if nothing is."""
     if type(value) is int and least <= value <= most:
         return None
-    return f"{name} is a whole number from {least} to {most}, not {value!r:.100}."
+    return f"{name} must be a whole number from {least} to {most}, not {value!r:.100}."
 
 
 def text_fault(name: str, value: object, *, most: int) -> str | None:
     """Return what is wrong with a text that must not be empty, or None if nothing is."""
     if type(value) is str and 0 < len(value) <= most and value.isprintable():
         return None
-    return f"{name} is a printable text of 1 to {most} characters, not {value!r:.100}."
+    return f"{name} must be printable text of 1 to {most} characters, not {value!r:.100}."
 
 
 def _headers_fault(headers: object) -> str | None:
     if type(headers) is not dict and not isinstance(headers, Mapping):
-        return f"Headers are a mapping of text to text, not {type(headers).__name__}."
+        return f"Headers must be a mapping of text to text, not {type(headers).__name__}."
     if len(headers) > limits.HEADERS_MAX:
-        return f"A message has at most {limits.HEADERS_MAX} headers, not {len(headers)}."
+        return f"A message can have at most {limits.HEADERS_MAX} headers, not {len(headers)}."
     size = 0
     for name, value in headers.items():
         if type(name) is not str or type(value) is not str or not (is_text(name) and is_text(value)):
-            return f"Headers are text by name, not {value!r:.100} by {name!r:.100}."
+            return f"Header names and values must be text, not {name!r:.100}: {value!r:.100}."
         size += len(name) + len(value)
     if size > limits.HEADERS_LENGTH_MAX:
-        return f"Headers have at most {limits.HEADERS_LENGTH_MAX} characters in all, not {size}."
+        return f"Headers can have at most {limits.HEADERS_LENGTH_MAX} characters in total, not {size}."
     return None
 
 
@@ -144,7 +144,7 @@ def _ids_fault(message: NewMessage) -> str | None:
     if message.correlation_id is None:
         return None
     if not (isinstance(message.correlation_id, str) and message.correlation_id.isascii()):
-        return f"A correlation id is ASCII text, not {message.correlation_id!r:.100}."
+        return f"A correlation id must be ASCII text, not {message.correlation_id!r:.100}."
     return text_fault("A correlation id", message.correlation_id, most=limits.CORRELATION_ID_LENGTH_MAX)
 
 
@@ -169,20 +169,20 @@ def _terms_fault(message: NewMessage) -> str | None:
     if message.unique_key is not None:
         faults.append(text_fault("A unique key", message.unique_key, most=limits.UNIQUE_KEY_LENGTH_MAX))
     if message.priority is not None and message.priority not in PRIORITY_NAMES:
-        faults.append(f"priority is one of {', '.join(PRIORITY_NAMES)}, not {message.priority!r:.100}.")
+        faults.append(f"priority must be one of {', '.join(PRIORITY_NAMES)}, not {message.priority!r:.100}.")
     if message.throttles:
         faults.append(_throttles_fault(message.throttles))
     if message.upload is not None:
         faults.append(text_fault("An upload", message.upload, most=limits.UPLOAD_ID_LENGTH_MAX))
         if message.payload:
-            faults.append("A message has a payload or an upload, not both.")
+            faults.append("A message can have a payload or an upload, not both.")
     return next((fault for fault in faults if fault is not None), None)
 
 
 def _throttles_fault(throttles: tuple[str, ...]) -> str | None:
     if type(throttles) not in (tuple, list):
-        return f"throttles is a tuple of names, not {throttles!r:.100}."
+        return f"throttles must be a tuple of names, not {throttles!r:.100}."
     if len(throttles) > limits.THROTTLES_MAX:
-        return f"A message has at most {limits.THROTTLES_MAX} throttles, not {len(throttles)}."
+        return f"A message can have at most {limits.THROTTLES_MAX} throttles, not {len(throttles)}."
     faults = (text_fault("A throttle", name, most=limits.THROTTLE_NAME_LENGTH_MAX) for name in throttles)
     return next((fault for fault in faults if fault is not None), None)

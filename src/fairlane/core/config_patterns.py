@@ -1,8 +1,8 @@
 """Patterns in config keys: one value for every throttle, or every fairness key of a queue, whose name begins so.
 
-A pattern is a prefix followed by a star, or a star for all names, as in rights. An exact name goes before every
-pattern, and a longer prefix before a shorter one. ``QUEUE`` may be a star, too: with the same pattern for the key, a
-config key that names the queue goes before one that does not.
+A pattern is a prefix followed by a star, or a star for all names, as in rights. An exact name takes precedence over
+every pattern, and a longer prefix over a shorter one. ``QUEUE`` may be a star, too: with the same pattern for the key,
+a config key that names the queue takes precedence over one that does not.
 
 A star stands for the rest of one name. So ``cap:orders:*`` is about each tenant, that is each outermost key, and
 ``cap:orders:acme/*`` about each sub-key of ``acme``.
@@ -109,10 +109,12 @@ def _scope_and_prefix(key: str) -> tuple[str, str] | None:
 def pattern_fault(what: str, pattern: str, *, most: int) -> str | None:
     """Return why a pattern of a name can match nothing, or None if it can."""
     if EVERY in pattern[:-1]:
-        return f"{what} is a name, a prefix followed by a star, or a star, not {pattern!r:.100}."
+        return f"{what} must be a name, a prefix followed by a star, or a star, not {pattern!r:.100}."
     prefix = pattern.removesuffix(EVERY)
     if len(prefix) > most:
-        return f"{what} {pattern!r:.100} can match nothing: names have at most {most} characters, not {len(prefix)}."
+        return (
+            f"{what} {pattern!r:.100} cannot match anything: names have at most {most} characters, not {len(prefix)}."
+        )
     return text_fault(what, prefix, most=most) if prefix else None
 
 
@@ -125,5 +127,5 @@ def key_pattern_fault(queue: str, pattern: str) -> str | None:
         fault = pattern_fault("The pattern of a fairness key", pattern, most=limits.KEY_LENGTH_MAX)
     path = pattern.split("/")
     if fault is None and (not all(path[:-1]) or len(path) > limits.KEY_DEPTH_MAX):
-        fault = f"The pattern {pattern!r:.100} can match nothing: a path has 1 to {limits.KEY_DEPTH_MAX} names."
+        fault = f"The pattern {pattern!r:.100} cannot match anything: a path has 1 to {limits.KEY_DEPTH_MAX} names."
     return fault

@@ -47,4 +47,4 @@ def known_queue(ledger: Ledger, name: str) -> Queue | QueueNotFound:
 
 def no_queue(name: str) -> QueueNotFound:
     """Return the refusal that says that there is no queue of a name."""
-    return QueueNotFound(f"There is no queue {name!r:.150}.")
+    return QueueNotFound(f"Queue {name!r:.150} does not exist.")

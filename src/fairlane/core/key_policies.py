@@ -2,8 +2,8 @@
 
 For each of them the first that has a value counts: config for this key, the queue's policy for this key, patterns in
 config (the most specific one first), what messages say, and last the queue's policy for every tenant (``key_cap``,
-``key_floor``, ``key_rate``, ``key_burst`` and ``key_charge``). So names go before patterns, and operators before
-messages.
+``key_floor``, ``key_rate``, ``key_burst`` and ``key_charge``). So names take precedence over patterns, and operators
+over messages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What happens to queues without leaving a record, and a replay needs to know: asks in vain, and time that passed.
+"""What happens to queues without leaving a record but matters to a replay: fruitless requests, and time that passed.
 
 Each lease tells what moved its queue's lanes since the lease before, see ``Picking.moves``. Queues that share a
 throttle influence each other: a message that becomes due in one queue, by time alone, changes what is left for another.
-So they note their moves in one list, in order, and whichever of them leases next tells them all.
+So they note their moves in one list, in order, and whichever of them leases next reports them all.
 """
 
 from __future__ import annotations

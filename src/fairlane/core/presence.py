@@ -1,8 +1,8 @@
 """Presence: which consumers, sinks and uploads have been silent for too long. Rebuilt from the ledger, never written
 down.
 
-A consumer that asked in vain leaves no record, so that is known only here. After recovery all of them count as just
-heard of, since they could not be heard while the broker was down.
+A request that found no message leaves no record, so it is known only here. After recovery all of them count as just
+heard from, since they could not be heard while the broker was down.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def check_grant(grant: Grant) -> None:
     limits = (grant.keys, grant.throttles, grant.sinks)
     for pattern in (grant.queues, *(pattern for patterns in limits for pattern in patterns or ())):
         if not pattern or EVERY in pattern[:-1]:
-            raise InvalidArgument(f"A pattern is a name, a prefix followed by a star, or a star, not {pattern!r}.")
+            raise InvalidArgument(f"A pattern must be a name, a prefix followed by a star, or a star, not {pattern!r}.")
     if grant.right != "produce" and limits != (None, None, None):
         raise InvalidArgument("Only the produce right can be limited to fairness keys, throttles and sinks.")
 

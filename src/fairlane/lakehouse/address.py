@@ -53,7 +53,7 @@ class TablesAddress:
     def folder(self) -> Path:
         """The folder; only tables in a folder have one."""
         if self.scheme:
-            raise InvalidArgument(f"{self} is no folder.")
+            raise InvalidArgument(f"{self} is not a folder.")
         return Path(self.root)
 
     def option(self, name: str) -> str | None:
@@ -99,7 +99,7 @@ def _root(location: str, text: str) -> str:
     found = _SCHEME.fullmatch(location)
     if found is None:
         if not location:
-            raise InvalidArgument(f"Invalid address of tables {text!r:.200}: there is no folder in it.")
+            raise InvalidArgument(f"Invalid address of tables {text!r:.200}: it names no folder.")
         return str(Path(location).absolute())
     scheme, place = found[1].lower(), found[2]
     if scheme not in SCHEMES or not place.startswith("//"):
@@ -111,7 +111,7 @@ def _root(location: str, text: str) -> str:
         )
     place = place.strip("/")
     if not place:
-        raise InvalidArgument(f"Invalid address of tables {text!r:.200}: there is no bucket in it.")
+        raise InvalidArgument(f"Invalid address of tables {text!r:.200}: it names no bucket.")
     return f"{scheme}://{place}"
 
 
@@ -121,7 +121,7 @@ def _check_options(address: TablesAddress) -> None:
         if name not in known:
             raise InvalidArgument(
                 f"Unknown option {name!r:.50} in the address of tables {address}. "
-                f"Known here: {', '.join(known) or 'none'}."
+                f"Known options: {', '.join(known) or 'none'}."
             )
     if address.format == "iceberg" and address.scheme and address.option("catalog") is None:
         raise InvalidArgument(

@@ -113,7 +113,7 @@ class ObjectStorage:
         self.delete([name])
         if not (is_new and is_kept):
             raise StoreFailed(
-                f"The store of {self.address} ignores conditions of a put, so two runs could overwrite each other. "
+                f"The store of {self.address} ignores conditional puts, so two runs could overwrite each other. "
                 "Use a store with conditional puts."
             )
         yield

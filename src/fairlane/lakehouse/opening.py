@@ -86,7 +86,7 @@ class Lakehouse:
             again = self.storage.read(MANIFEST)
             if again is not None and again.tag != found.tag:  # later runs have replaced both meanwhile
                 return self.load(kind)
-            raise StoreCorrupt(f"{state.listing} at {self.address} is missing, which the manifest names.")
+            raise StoreCorrupt(f"{state.listing} at {self.address} is missing, but the manifest names it.")
         self._tag, self._state, self._listing = found.tag, state, listing
         return state
 
@@ -109,7 +109,7 @@ class Lakehouse:
         """Return a table. Raises InvalidArgument if there is none of this name."""
         if name not in self._listing.tables:
             known = ", ".join(each for each, shape in self.shapes().items() if not shape.is_internal)
-            raise InvalidArgument(f"There is no table {name!r:.100} at {self.address}. Its tables: {known or 'none'}.")
+            raise InvalidArgument(f"Unknown table {name!r:.100} at {self.address}. Its tables: {known or 'none'}.")
         return self._listing.tables[name].shape
 
     def files(self, name: str) -> list[DataFile]:
@@ -164,7 +164,7 @@ class Lakehouse:
         if not self._replace(decided):
             self._discard(shapes, attempt)
             raise StoreLocked(
-                f"Another run has updated the tables at {self.address} meanwhile. Nothing of this one was changed."
+                f"Another run has updated the tables at {self.address} in the meantime. This run changed nothing."
             )
         self._listing = listing
         return self.finish(decided)
@@ -183,7 +183,7 @@ class Lakehouse:
         if not self._replace(done):  # another process has finished the run, and maybe more
             again = self.load(type(state))
             if again is None or again.run < state.run:
-                raise StoreLocked(f"The tables at {self.address} were changed while a run was carried out.")
+                raise StoreLocked(f"The tables at {self.address} were changed during the run.")
             return again
         return done
 

@@ -18,7 +18,7 @@ def queue_name_fault(name: object) -> str | None:
     if not isinstance(name, str) or not name:
         return f"A queue name must be a non-empty string, got {name!r}."
     if len(name) > QUEUE_NAME_LENGTH_MAX:
-        return f"A queue name has at most {QUEUE_NAME_LENGTH_MAX} characters, got {len(name)}."
+        return f"A queue name can have at most {QUEUE_NAME_LENGTH_MAX} characters, got {len(name)}."
     if _NAME.fullmatch(name) is None:
         return f"Invalid queue name {name!r}. Use letters and digits, then also dots, dashes and underscores."
     return None
@@ -29,9 +29,9 @@ def new_queue_name_fault(name: object) -> str | None:
     if (fault := queue_name_fault(name)) is not None or not isinstance(name, str):
         return fault
     if is_dlq(name):
-        return f"A name that ends in {DLQ_SUFFIX} is for dead letters; it comes with its queue."
+        return f"Names that end in {DLQ_SUFFIX} are for dead-letter queues, which are created with their queues."
     if len(dlq_of(name)) > QUEUE_NAME_LENGTH_MAX:
-        return f"A queue's name has at most {QUEUE_NAME_LENGTH_MAX - len(DLQ_SUFFIX)} characters, not {len(name)}."
+        return f"A queue name can have at most {QUEUE_NAME_LENGTH_MAX - len(DLQ_SUFFIX)} characters, not {len(name)}."
     return None
 
 

@@ -68,7 +68,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         waiting_bytes_max: the limit on their payload bytes in total.
         key_waiting_max: the limit on messages of one fairness key in the queue.
         key_waiting_bytes_max: the limit on the payload bytes of one fairness key.
-        in_flight_max: how many messages may be leased at once in all; a tenant below its floor may exceed it.
+        in_flight_max: how many messages may be leased at once in total; a tenant below its floor may exceed it.
         key_floor: how many messages of each tenant may be leased at once even if ``in_flight_max`` is reached.
         key_cap: how many messages of each tenant, that is of each top-level fairness key, may be leased at once.
         key_rate: how many messages of each tenant may be leased in a second.
@@ -223,7 +223,7 @@ def _in_flight_faults(policy: QueuePolicy) -> Iterator[str]:
     for name in ("key_cap", "in_flight_max", "key_floor"):
         yield from _range_fault(policy, name, least=0, most=CAP_MAX)
     if policy.key_floor and policy.in_flight_max is None:
-        yield f"key_floor {policy.key_floor} needs a limit to be a floor under. Set in_flight_max as well."
+        yield f"key_floor {policy.key_floor} needs a limit on messages in flight. Set in_flight_max as well."
 
 
 def _order_faults(policy: QueuePolicy) -> Iterator[str]:
@@ -235,7 +235,7 @@ def _order_faults(policy: QueuePolicy) -> Iterator[str]:
     if policy.late_ack:
         yield "late_ack would acknowledge messages out of order. Set late_ack to false, or order to relaxed."
     if policy.backpressure.startswith("drop"):
-        yield f"backpressure {policy.backpressure} would tear gaps into a strict order. Use reject or wait."
+        yield f"backpressure {policy.backpressure} would leave gaps in a strict order. Use reject or wait."
 
 
 def _retry_faults(policy: QueuePolicy) -> Iterator[str]:

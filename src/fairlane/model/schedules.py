@@ -1,4 +1,4 @@
-"""Schedules: what a queue is sent again and again, and when."""
+"""Schedules: which messages are enqueued repeatedly, and when."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         anchor_ms: for ``every_ms``, an instant in Unix milliseconds that ticks are counted from; the epoch by default,
             so that an hourly schedule fires on the full hour in UTC.
         message: what each tick enqueues. It can't have a dedup id.
-        catch_up: what becomes of ticks that came while the broker was down, the schedule was paused or the queue was
-            full: ``skip``, ``last`` or ``all``.
+        catch_up: what becomes of ticks that were due while the broker was down, the schedule was paused or the queue
+            was full: ``skip``, ``last`` or ``all``.
         catch_up_max: for ``all``, how many of the latest ticks are fired at most.
         overlap: ``skip`` skips a tick while the message of an earlier tick still waits or is leased.
         from_ms: the first instant in Unix milliseconds at which it may fire.
         until_ms: the last instant in Unix milliseconds at which it may fire.
-        jitter_ms: spread messages: each is delayed by a time from 0 to this one, which name and tick determine.
+        jitter_ms: spread messages: each is delayed by a time from 0 to this one, determined by name and tick.
     """
 
     cron: str | None = None

@@ -30,7 +30,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
         rate: how many of its messages may be leased in a second; None for no limit.
         burst: how many of them may be leased at once after a rest.
         floor: how many of them may be leased at once even if the queue's ``in_flight_max`` is reached.
-        charges_cost: whether a message counts in ``rate`` and ``burst`` as many as it costs, and not one.
+        charges_cost: whether a message counts in ``rate`` and ``burst`` as many as it costs, instead of one.
         may_go: whether one of its messages may be leased when its turn comes: it is due, and no limit holds it back.
     """
 
@@ -73,7 +73,7 @@ class ThrottleView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         tokens: its whole tokens; of a pattern, those of all its buckets.
         buckets: how many buckets a pattern has at the moment; None for a throttle.
-        charges_cost: whether a message takes as many tokens as it costs, and not one.
+        charges_cost: whether a message takes as many tokens as it costs, instead of one.
     """
 
     name: str

@@ -125,7 +125,7 @@ class Relay:
                 raise InvalidArgument("The database has no outbox; run fairlane outbox install.") from error
             except (psycopg.OperationalError, Superseded) as error:
                 pause_s = backoff.fail(self._now_s())
-                _log.warning("The outbox is not available (%s); trying again in %.2f s.", _text(error), pause_s)
+                _log.warning("The outbox is not available (%s); retrying in %.2f s.", _text(error), pause_s)
                 await asyncio.sleep(pause_s)
 
     async def drain(self) -> int:
@@ -175,7 +175,7 @@ class Relay:
         except FairlaneError as error:
             backoff = self._backoffs.setdefault(queue, _Backoff())
             pause_s = backoff.fail(self._now_s())
-            _log.warning("Queue %r can't be served from the outbox: %s Trying again in %.2f s.", queue, error, pause_s)
+            _log.warning("Queue %r can't be served from the outbox: %s Retrying in %.2f s.", queue, error, pause_s)
             return False
         self._backoffs.pop(queue, None)
         return batch is not None

@@ -1,4 +1,4 @@
-"""What the relay does in the database of an outbox."""
+"""The relay's operations on the database of an outbox."""
 
 from __future__ import annotations
 

@@ -88,11 +88,11 @@ def row_of(queue: str, message: NewMessage) -> Row:
     """
     fault = queue_name_fault(queue)
     if fault is None and message.dedup_id is not None:
-        fault = "A message in an outbox has no dedup id: its row makes it the only one."
+        fault = "A message in an outbox cannot have a dedup id: its row already makes it unique."
     if fault is None and message.unique_key is not None:
         fault = (
-            f"A message in an outbox has no unique key, here {message.unique_key!r:.100}: whether another one waits is"
-            " known only when it reaches the queue. Send it after the commit instead."
+            f"A message in an outbox cannot have a unique key, here {message.unique_key!r:.100}: whether another one"
+            " waits is known only when it reaches the queue. Send it after the commit instead."
         )
     if fault is not None:
         raise InvalidArgument(fault)

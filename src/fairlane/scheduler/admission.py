@@ -34,8 +34,8 @@ class Admission:
 
     Attributes:
         longest: a heap of the outermost keys by their items, once a victim was searched; while it is empty, items need
-            no bookkeeping and plain ones are accepted without asking. Of keys with as many items the first by name
-            comes first: it must not depend on how they were offered, one by one or as rows.
+            no bookkeeping and plain ones are accepted without asking. Of keys with equally many items the first by name
+            comes first: the order must not depend on how items were offered, one by one or as rows.
     """
 
     def __init__(

@@ -93,7 +93,7 @@ class Throttles:
             burst: the capacity of the bucket: at least 1, or 0 to let nothing through. Default: the tokens of one
                 second.
             tokens: what the bucket holds now. Default: a new bucket is full, a known one keeps its tokens.
-            charges_cost: whether an item takes as many tokens as it costs, and not one. An item that costs more than
+            charges_cost: whether an item takes as many tokens as it costs, instead of one. An item that costs more than
                 the burst goes when the bucket is full, and leaves a debt.
             now_ms: the present instant.
 
@@ -115,7 +115,7 @@ class Throttles:
     def remove(self, name: str, *, now_ms: int) -> bool:
         """Remove a throttle; what it held back may go at once. Return whether there was one.
 
-        A throttle that the provider knows a limit of has that one from now on.
+        A throttle for which the provider knows a limit has that limit from now on.
         """
         bucket = self._buckets.get(name)
         if bucket is None or not bucket.is_set:
@@ -128,8 +128,8 @@ class Throttles:
     def set_provider(self, provider: LimitProvider | None, *, now_ms: int) -> None:
         """Set the function that returns the limits of throttles that have not been set by name.
 
-        It is called when items first name a throttle, now for those that they name already, and again by ``refresh``.
-        Such a throttle is forgotten when no item names it and it is full.
+        It is called when items first name a throttle, now for throttles that are already named, and again by
+        ``refresh``. Such a throttle is forgotten when no item names it and it is full.
         """
         self._provider = provider
         self.refresh("", now_ms=now_ms)

@@ -24,7 +24,7 @@ __all__ = ["Life", "Watch", "is_compiled", "mypyc_attr"]
 
 
 class Life:
-    """Ends with the kernel that has it. Others refer to it weakly, which they can't to a compiled object."""
+    """Lives as long as its kernel. Others hold weak references to it, which a compiled object does not support."""
 
     __slots__ = ("__weakref__",)
 

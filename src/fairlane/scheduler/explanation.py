@@ -67,12 +67,12 @@ class Explanation:
                 return f"Throttle {self.throttle!r} has {lack}{wait or ', and will never get more'}.{shared}"
             case WaitReason.CAPPED:
                 if self.key is None:
-                    return "As many messages are in flight as may be in all, and its key has its floor."
+                    return "The limit on messages in flight is reached, and its key is not below its floor."
                 return f"Key {self.key!r} has reached its cap on items in use."
             case WaitReason.PAUSED:
                 return f"Key {self.key!r} is paused."
             case WaitReason.BEHIND:
-                return "Waiting for earlier items of its group to be done, since their order is strict."
+                return "Waiting for earlier items of its group, because their order is strict."
             case WaitReason.NOT_DUE:
                 return f"Not due{wait}."
             case WaitReason.EXPIRED:

@@ -208,7 +208,7 @@ class FrontEnd(ABC, Generic[P]):
     def set_throttle(self, name: str, *, rate: float, burst: float | None = None, charges_cost: bool = False) -> None:
         """Set or change a throttle: ``rate`` tokens per second, at most ``burst`` at once. It acts at once.
 
-        With ``charges_cost`` a task takes as many tokens as it costs, and not one.
+        With ``charges_cost`` a task takes as many tokens as it costs, instead of one.
 
         Raises:
             InvalidArgument: a number is out of range.

@@ -110,7 +110,7 @@ class Kernel(Generic[I]):
             counts_use=counts_use,
             idle_keys_max=idle_keys_max,
             name=name,
-            is_timed=order is not None,  # the time that items wait behind others is told like that at a cap
+            is_timed=order is not None,  # waiting behind others is reported like waiting at a cap
         )
         self._admission = Admission(
             self._keys, waiting_max=waiting_max, backpressure=Backpressure(backpressure), drop=self._drop
@@ -236,7 +236,7 @@ class Kernel(Generic[I]):
         return True
 
     def offer_rows(self, keys: Sequence[Key], numbers: Sequence[int], now_ms: int, make: MakeItems) -> None:
-        """Add plain items of cost 1 by their numbers, which grow; see ``lanes``.
+        """Add plain items of cost 1 by their numbers, which must grow; see ``lanes``.
 
         Raises:
             ValueError: the kernel has a limit on waiting items or a strict order.
@@ -357,8 +357,8 @@ class Kernel(Generic[I]):
     def cancel(self, item: I, now_ms: int | None = None) -> bool:
         """Remove a waiting item; its space is free at once. Return False if it does not wait here.
 
-        The instant matters to throttles that other kernels share: it decides from when on they have what the item
-        leaves to them. No other time passes.
+        The instant matters to throttles that other kernels share: from then on they have what the item leaves to them.
+        Otherwise no time passes.
         """
         if not self._holds(item):
             return False
@@ -367,7 +367,7 @@ class Kernel(Generic[I]):
         return True
 
     def retire(self, now_ms: int) -> None:
-        """Remove all items for good, and leave the throttles to the kernels that share them. Not to be used again."""
+        """Remove all items for good, and leave the throttles to the kernels that share them. Do not use it again."""
         for leaf in self._keys.all_leaves():
             if leaf.behind is not None:
                 leaf.behind.drop(leaf)
@@ -444,7 +444,7 @@ class Kernel(Generic[I]):
     def finish(self, items: Iterable[I], now_ms: int) -> None:
         """Record that items which were handed out are done, or wait again: with strict order, the next may go.
 
-        Every item handed out must be finished once. One that is to wait again is offered before.
+        Every item handed out must be finished once. Offer an item that is to wait again before you finish it.
         """
         if self._groups is not None:
             self._move_to(now_ms)
@@ -508,7 +508,7 @@ class Kernel(Generic[I]):
         self._parking.open_stocked(self.now_ms)
 
     def set_in_use_max(self, most: int | None) -> None:
-        """Limit how many items may be in use in all; None for no limit. A key below its floor may exceed it.
+        """Limit how many items may be in use in total; None for no limit. A key below its floor may exceed it.
 
         Raises:
             ValueError: the limit is negative, or the kernel does not count use.

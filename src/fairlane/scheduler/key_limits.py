@@ -1,10 +1,10 @@
-"""Limits of keys besides their caps: rates, and a limit on items in use in all with floors below it.
+"""Limits of keys besides their caps: rates, and a limit on all items in use with floors below it.
 
 Theory of rates
 ---------------
 A key whose policy has a rate has a *rate*: a bucket that every item under the key takes a token of. A key without a
 token is *shut*: it leaves the ring of its parent like a key at its cap, keeps its deficit and its turn, and a timer
-opens it when the next token is there. It is found out lazily, when the turn of the key comes, as lanes are parked.
+opens it when the next token is there. This is checked lazily, when the turn of the key comes, as lanes are parked.
 
 If the rate *charges by cost*, a key is shut when the item whose turn it is needs more tokens than there are, and when
 its deficit pays for it: tokens are saved for that item, and cheaper ones of the same key don't take them. If the item
@@ -22,11 +22,11 @@ bucket that is made later has what it would have had if it had been there: a hig
 Theory of floors
 ----------------
 An outermost key may have more items in use while it has fewer than its *floor*, or while fewer than ``most`` are in use
-in all. So a floor holds whatever others do, and ``most`` may be exceeded by what floors add.
+in total. So a floor holds whatever others do, and ``most`` may be exceeded by what floors add.
 
-Whether a key may go is found out when its turn comes, as with rates: a key that may not is *crowded out*, and leaves
-the ring. When items are released, the keys that have waited longest try again, as many as there is room for. One whose
-turn was cut short goes first, so that turns keep their length and shares follow weights.
+Whether a key may go is checked when its turn comes, as with rates: a key that may not is *crowded out*, and leaves the
+ring. When items are released, the keys that have waited longest try again, as many as there is room for. One whose turn
+was cut short goes first, so that turns keep their length and shares follow weights.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class KeyPolicy:
         floor: how many of its items may be in use even if the kernel's ``in_use_max`` is reached. Outermost keys only.
         rate: how many of its items may go in a second; None for no limit.
         burst: how many may go at once after a rest; None for those of one second, at least 1.
-        charges_cost: whether an item takes as many tokens of the rate as it costs, and not one.
+        charges_cost: whether an item takes as many tokens of the rate as it costs, instead of one.
         waiting_max: how many of its items may wait; None for the kernel's ``key_waiting_max``.
         backpressure: what happens when ``waiting_max`` is reached; None for the kernel's.
     """

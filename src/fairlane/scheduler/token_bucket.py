@@ -2,13 +2,13 @@
 
 Theory of operation
 -------------------
-A bucket is not filled by a timer. It remembers its level at an instant and works out what has been earned since when
-it is read. All arithmetic is in integers (billionths of a token, milliseconds), for two reasons: no rounding error can
-accumulate, so a bucket never lets more than ``rate * t + burst`` through in any window of length t; and a replay of the
-same calls gives the same answers on any machine.
+A bucket is not filled by a timer. It remembers its level at an instant, and when it is read it works out what has been
+earned since. All arithmetic is in integers (billionths of a token, milliseconds), for two reasons: no rounding error
+can accumulate, so a bucket never lets more than ``rate * t + burst`` through in any window of length t; and a replay of
+the same calls gives the same answers on any machine.
 
-A bucket takes one token of each item, or as many as the item costs. An item that costs more than the burst would never
-find enough tokens. It goes when the bucket is full, and leaves a debt: the level is below zero until it is earned.
+An item takes one token from a bucket, or as many as it costs. An item that costs more than the burst would never find
+enough tokens. It goes when the bucket is full, and leaves a debt: the level is below zero until it is earned.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Limit(NamedTuple):
     Attributes:
         rate: tokens per second.
         burst: the capacity of the bucket; None for the tokens of one second, at least 1.
-        charges_cost: whether an item takes as many tokens as it costs, and not one.
+        charges_cost: whether an item takes as many tokens as it costs, instead of one.
         family: what its counts are added up under when it is forgotten, such as the pattern that it comes from.
     """
 

@@ -129,7 +129,7 @@ class Acceptor:
         if now_s - self._logged_s >= _LOG_EVERY_S:
             self._logged_s = now_s
             level, trace = (logging.WARNING, None) if is_exhausted else (logging.ERROR, error)
-            _log.log(level, "The server accepts no connections for a moment: %s.", error.strerror, exc_info=trace)
+            _log.log(level, "Accepting no connections for a moment: %s.", error.strerror, exc_info=trace)
         self._loop.remove_reader(self._listener.fileno())
         self._resuming = self._loop.call_later(_PAUSE_S, self.start)
 

@@ -90,8 +90,8 @@ class CallLimits:
     def too_much_unread(self) -> TooMuchUnread:
         """Return the error of a caller whose answer has no room beside what is not read yet."""
         return TooMuchUnread(
-            f"Too much is not read yet: unread_bytes_max is {self.unread_bytes_max} for a connection, "
-            f"unread_total_bytes_max is {self.unread_total_bytes_max} for all, and half of it for one API key.",
+            f"Too many bytes are unread: unread_bytes_max is {self.unread_bytes_max} for a connection, and "
+            f"unread_total_bytes_max is {self.unread_total_bytes_max} for all; one API key may use half of that.",
             retry_after_ms=_RETRY_AFTER_MS,
         )
 

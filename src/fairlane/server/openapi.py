@@ -1,4 +1,4 @@
-"""The OpenAPI description, made from the table of verbs, so that it can't say anything else than the server does."""
+"""The OpenAPI description, generated from the table of verbs, so that it always matches what the server does."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _STREAMS: Final[dict[str, tuple[str, type[msgspec.Struct], type[msgspec.Struct] 
         Consume,
         Delivery,
         "application/jsonl",
-        "Deliveries as they come, a line each.",
+        "Deliveries as they arrive, one per line.",
     ),
     "/v1/queue/subscribeWithState": (
         "subscribe_with_state",
         Consume,
         Delivery,
         "application/jsonl",
-        "The same with state.",
+        "Deliveries with workflow state as they arrive, one per line.",
     ),
-    "/v1/queue/watch": ("watch", WatchQueue, None, "text/event-stream", "An event whenever messages have come."),
+    "/v1/queue/watch": ("watch", WatchQueue, None, "text/event-stream", "An event whenever messages arrive."),
 }
 _KINDS: Final = (JSON, MSGPACK)
 _EVENTS: Final = ("application/jsonl", "application/vnd.apache.arrow.stream")
@@ -56,14 +56,14 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
         "get_config_values",
         ConfigValues,
         ("prefix",),
-        "Config values by the beginning of their keys.",
+        "Config values, by the prefix of their keys.",
         _KINDS,
     ),
     "/v1/journal": (
         "get_journal",
         None,
         journal.PARAMETERS,
-        "Events of the journal, a line each, or Arrow.",
+        "Events of the journal, one per line or as Arrow.",
         _EVENTS,
     ),
     "/v1/live": (
@@ -77,13 +77,13 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
         "history",
         history.QueueHistory,
         history.PARAMETERS,
-        "What a queue, or all together, did in the last hour or day.",
+        "Activity of one queue, or of all together, in the last hour or day.",
         _KINDS,
     ),
-    "/v1/reports": ("reports", reports.Reports, (), "What the data pipeline has made.", _KINDS),
-    "/healthz": ("healthz", None, (), "Whether the process lives.", _KINDS),
-    "/readyz": ("readyz", None, (), "Whether work is taken.", _KINDS),
-    "/metrics": ("metrics", None, (), "What is counted, for Prometheus.", ("text/plain",)),
+    "/v1/reports": ("reports", reports.Reports, (), "Results of the data pipeline.", _KINDS),
+    "/healthz": ("healthz", None, (), "Whether the process is alive.", _KINDS),
+    "/readyz": ("readyz", None, (), "Whether the server accepts work.", _KINDS),
+    "/metrics": ("metrics", None, (), "Metrics for Prometheus.", ("text/plain",)),
 }
 
 
@@ -130,7 +130,7 @@ def description() -> dict[str, Any]:
         "components": {
             "schemas": components,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-            "responses": {"error": _content("A refusal, with a code, a cause and a remedy.", ref_of[ErrorAnswer])},
+            "responses": {"error": _content("An error, with a code, a cause and a remedy.", ref_of[ErrorAnswer])},
         },
         "security": [{}, {"key": []}],
     }
@@ -157,7 +157,7 @@ def _add_raw(paths: dict[str, Any]) -> None:
     for path in (Lease.verb.path, *Lease.verb.aliases):
         responses = paths[f"/v1/{path}"]["post"]["responses"]
         responses["200"]["content"][RAW] = payload
-        responses["204"] = {"description": f"With Accept: {RAW}: nothing was there."}
+        responses["204"] = {"description": f"With Accept: {RAW}: no message was available."}
 
 
 def _post(name: str, asked: type, request: Schema, answer: Schema, right: str, topic: str) -> dict[str, Any]:

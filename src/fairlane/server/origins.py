@@ -1,9 +1,9 @@
 """Requests of web pages, while authentication is disabled.
 
-A browser sends requests for any page that it shows, also to servers that only its own machine or network can reach.
-Without API keys two headers have to tell these requests apart. ``Origin`` names the page's site, which must be the one
-that is asked. ``Host`` names what the browser believes to ask: a site can point its own name to our address (DNS
-rebinding), but it can't make the browser send another name, nor an IP address.
+A browser sends requests for any page that it shows, even to servers that only its own machine or network can reach.
+Without API keys two headers have to tell these requests apart. ``Origin`` names the page's site, which must be this
+server's. ``Host`` names the server that the browser believes it is asking: a site can point its own name to our address
+(DNS rebinding), but it can't make the browser send another name, nor an IP address.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def _mark_made(data: Path, sequence: int) -> None:
     try:
         mark_made(data, sequence=sequence)
     except OSError as error:
-        _log.warning("Cannot note that the store in %s was made: %s. Its loss would go unnoticed.", data, error)
+        _log.warning("Cannot record that %s has a store: %s. If it is lost, the server cannot tell.", data, error)
 
 
 def _advertised(grpc_address: str | None, node: Node | None) -> str | None:
@@ -323,15 +323,15 @@ def _on_signals(
 def _renew_tls(gateway: Gateway, server: HttpServer, settings: ServerSettings) -> None:
     """Read the TLS files again. A terminal that closes sends SIGHUP too, so that it never ends the server."""
     if not settings.has_tls and settings.peer_ca is None:
-        _log.info("SIGHUP: there are no TLS files to read again; the server goes on.")
+        _log.info("SIGHUP: there are no TLS files to reload; the server keeps running.")
         return
     try:
         server.renew_tls(settings)
         renew_tls(gateway, settings)
     except InvalidArgument as error:
-        _log.error("SIGHUP: the TLS files can't be used, so those that were read before stay in use. %s", error.cause)
+        _log.error("SIGHUP: cannot use the new TLS files; the previous ones stay in use. %s", error.cause)
     else:
-        _log.info("SIGHUP: read the TLS files again; new connections use them.")
+        _log.info("SIGHUP: reloaded the TLS files; new connections use them.")
 
 
 async def _shut_down(context: ServerContext, server: HttpServer, grace_s: float, node: Node | None) -> None:

@@ -50,15 +50,15 @@ class TaskTerms(TypedDict, total=False):
         policy: the policy with which the queue is created if it does not exist.
         name: the name under which messages refer to it; that of the function by default.
         key: the parameter whose argument is the fairness key, or a function of the arguments.
-        unique: the parameter whose argument is unique, or a function of the arguments: while a job of the task and the
-            same tenant with the same one waits or runs, another is not enqueued.
+        unique: the parameter whose argument is unique, or a function of the arguments: while a job of the same task and
+            tenant with the same value waits or runs, another is not enqueued.
         order_key: the parameter whose argument is the order key, or a function of the arguments: in a queue with strict
-            order, jobs of the same tenant with the same one run one after the other.
-        cron, timezone: when a schedule of the broker sends the task by itself; its parameters need defaults.
+            order, jobs of the same tenant with the same value run one after the other.
+        cron, timezone: when a schedule of the broker sends the task automatically; its parameters need defaults.
         every: in place of ``cron``, the interval, such as ``"5m"``.
         catch_up, overlap, jitter: what happens to late ticks and to ticks whose previous job still waits or runs, and
             the span over which jobs are spread; see ``ScheduleSpec``. By default a task with ``unique`` skips a tick
-            while its previous job is there.
+            while its previous job waits or runs.
         encoding: how arguments are encoded: ``json``, or ``msgpack``.
         priority: the priority of its jobs.
         throttles: the throttles of its jobs.
@@ -123,7 +123,7 @@ class RegisteringBatch(Protocol):
 
 
 class App(Worker):
-    """Tasks, and all that sends and runs them: ``@app.task`` in your code, ``fairlane worker module:app`` to run them.
+    """Tasks, and what sends and runs them: ``@app.task`` in your code, ``fairlane worker module:app`` to run them.
 
     Web processes and scripts send with the same object; connections open with the first call.
     """

@@ -1,7 +1,7 @@
 """The parameters of a task as one type, which encodes the arguments of a call and checks them on both sides.
 
 The payload is a JSON object of the arguments by name. An argument that the caller leaves out is not in it, so the
-default of the function that runs counts, not that of the program that sends.
+default in the worker's function applies, not the one in the program that sends.
 """
 
 from __future__ import annotations
@@ -189,10 +189,10 @@ def _type_of(name: str, parameters: Mapping[str, inspect.Parameter], hints: Mapp
     fields: list[Any] = []
     for parameter in parameters.values():
         if parameter.name in ("self", "cls") and parameter.name not in hints:
-            raise InvalidArgument(f"Task {name!r} is a method; a task is a function, which workers call by itself.")
+            raise InvalidArgument(f"Task {name!r} is a method; a task must be a plain function.")
         if parameter.kind in _REFUSED:
             cause = f"Task {name!r} has the parameter {parameter}"
-            raise InvalidArgument(f"{cause}; the parameters of a task have names, so that they can be sent.")
+            raise InvalidArgument(f"{cause}; every parameter of a task needs a name, so that it can be sent.")
         hint = hints.get(parameter.name, Any)
         if parameter.default is parameter.empty:
             fields.append((parameter.name, hint))

@@ -40,7 +40,7 @@ class BatchArguments(ArgumentsCodec[object]):
         parameters = list(inspect.signature(function).parameters)
         hint = hints.get(parameters[0]) if len(parameters) == _ONE else None
         if get_origin(hint) is not list:
-            cause = f"Task {name!r} takes batches, so its only parameter is a list of what one job has"
+            cause = f"Task {name!r} takes batches, so its only parameter must be a list of items, one per job"
             raise InvalidArgument(f"{cause}, such as `rows: list[Row]`.")
         (item,) = get_args(hint)
         self.parameters = _fields_of(item)

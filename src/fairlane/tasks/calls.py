@@ -121,7 +121,7 @@ def chain_of(calls: Sequence[TaskCall[Any]]) -> Chain[Any]:
     for call in calls[1:-1]:
         if call.may_repeat:
             cause = f"A job of task {call.task.name!r} in the middle of a chain is unique or has a dedup_id"
-            raise InvalidArgument(f"{cause}; if its name were known, the jobs after it would not be sent.")
+            raise InvalidArgument(f"{cause}; if it repeated another job, the jobs after it would not be sent.")
     return Chain(tuple(calls))
 
 
@@ -216,7 +216,7 @@ class FanOutPlan(Generic[R]):
         for job in (*(job for call in calls for job in call.calls), then.calls[0]):
             if job.may_repeat:
                 cause = f"A job of task {job.task.name!r} in a fan-out is unique or has a dedup_id"
-                raise InvalidArgument(f"{cause}; if its name were known, nothing would wait for its end.")
+                raise InvalidArgument(f"{cause}; if it repeated another job, nothing would wait for its end.")
 
     async def send(self, name: str | None = None) -> SentFanOut[R]:
         """Send all jobs in one commit, or none. They are durable when this returns.

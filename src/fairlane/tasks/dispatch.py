@@ -97,7 +97,7 @@ class TaskDispatch:
             self._told_s[name] = now_s
             known = ", ".join(sorted(self._tasks))
             _log.warning(
-                "Returned a job of task %r to queue %s for another worker: this one has %s.",
+                "Returned a job of task %r to queue %s for another worker: this worker has %s.",
                 name,
                 message.queue,
                 known,

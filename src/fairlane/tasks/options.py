@@ -45,15 +45,15 @@ class SendOptions:
     Attributes:
         delay: how long from now the job may not start.
         at: when the job may start, as a datetime with a time zone.
-        deadline: how long from now the job may start.
+        deadline: how long from now the job may still start.
         key: the fairness key, in place of the one that the task derives.
         weight: the share of the key relative to others.
         cost: what the job takes from its key's share.
         priority: ``high``, ``normal`` or ``low``, among the jobs of its key.
         throttles: names of throttles that the job waits for.
-        dedup_id: a second job of the same tenant with the same one, within the queue's window, is not enqueued.
-        unique: while a job of the task and the same tenant with the same one waits or runs, another is not enqueued.
-        order_key: in a queue with strict order, the jobs of its fairness key that it is kept in order with.
+        dedup_id: a second job of the same tenant with the same id, within the queue's window, is not enqueued.
+        unique: while a job of the same task and tenant with the same value waits or runs, another is not enqueued.
+        order_key: in a queue with strict order, jobs with the same fairness key and order key stay in order.
         correlation_id: a name that follows the job through logs and traces.
         max_attempts: failed attempts before the job becomes a dead letter.
         result_ttl: how long what the task returns is kept, and how the job ended.
@@ -86,7 +86,7 @@ class SendOptions:
         if self.at is not None and self.at.tzinfo is None:
             raise InvalidArgument(f"at={self.at.isoformat()} has no time zone; use an aware datetime, such as in UTC.")
         if self.priority not in (None, *PRIORITY_NAMES):
-            raise InvalidArgument(f"priority is one of {', '.join(PRIORITY_NAMES)}, not {self.priority!r}.")
+            raise InvalidArgument(f"priority must be one of {', '.join(PRIORITY_NAMES)}, not {self.priority!r}.")
         for name in ("delay", "deadline", "result_ttl", "wait"):
             span_ms(name, getattr(self, name))
 
@@ -128,7 +128,7 @@ def check_names(given: Iterable[str], known: type, *, of: str) -> None:
     names = known.__annotations__
     for name in given:
         if name not in names:
-            raise InvalidArgument(f"{name!r} is no option of {of}.{did_you_mean(name, names)}")
+            raise InvalidArgument(f"{name!r} is not an option of {of}.{did_you_mean(name, names)}")
 
 
 def span_ms(name: str, span: object) -> int | None:

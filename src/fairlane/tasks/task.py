@@ -57,7 +57,7 @@ class TaskDefinition:
         order_key: where the order key comes from; None for none.
         declared: the policy of its queue, if the queue has to be created.
         keeps_results: whether what it returns is the result of the job; None if its queue decides.
-        cron, timezone, every: when a schedule sends it by itself.
+        cron, timezone, every: when a schedule sends it automatically.
         catch_up, overlap, jitter: how; None for the default.
         batch: how many jobs its function gets at once; None if it gets the arguments of one.
     """

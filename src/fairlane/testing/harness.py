@@ -135,7 +135,7 @@ class AppHarness:
         return counters
 
     def advance(self, span: Duration) -> Counters:
-        """Run the worker while virtual time passes, with all that falls due in it. Return the counts of the run."""
+        """Run the worker while virtual time passes, with everything that falls due. Return the counts of the run."""
         until_ms = self._clock.monotonic_ms() + (span_ms("span", span) or 0)
         self._do(self._alarm(until_ms))
         return self._do(self._work(lambda: self._clock.monotonic_ms() >= until_ms))

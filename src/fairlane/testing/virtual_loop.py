@@ -1,4 +1,4 @@
-"""An event loop on virtual time: where nothing is to be done, the clock moves to the next timer instead of waiting.
+"""An event loop on virtual time: when nothing is ready, the clock moves to the next timer instead of waiting.
 
 Theory of operation. An event loop waits in one place, its selector. This loop's selector never waits for a timer: it
 moves the fake clock, which the loop and the broker share, and returns at once. Three things are real all the same, and

@@ -1,4 +1,4 @@
-"""The verb that backups read a store with."""
+"""The verb with which backups read a store."""
 
 from __future__ import annotations
 

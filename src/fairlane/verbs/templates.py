@@ -57,7 +57,7 @@ def template_fault(config_key: str, value: str) -> str | None:
         template = msgspec.json.decode(value, type=QueueTemplate)
         template.base()
     except (msgspec.DecodeError, ValueError) as error:
-        return f"{config_key!r:.150} is no valid queue template: {error}"
+        return f"{config_key!r:.150} is not a valid queue template: {error}"
     if not 1 <= template.queues_max <= _QUEUES_MAX:
         return f"queues_max must be an integer from 1 to {_QUEUES_MAX}, got {template.queues_max}."
     return None
@@ -104,4 +104,4 @@ def full_text(queue: str, template: QueueTemplate, count: int) -> str | None:
     if count < template.queues_max:
         return None
     most = f"there are {count} queues, and queues_max of its template is {template.queues_max}"
-    return f"There is no queue {queue!r:.150}, and none was created: {most}."
+    return f"Queue {queue!r:.150} does not exist and was not created: {most}."

@@ -1,4 +1,4 @@
-"""WebSocket frames, cut and made in one step each, for connections that carry many.
+"""WebSocket frames, parsed and built in one step each, for connections that carry many.
 
 A message of the stream is one binary frame, and that is all that is understood here. Every other frame, such as a ping,
 a close or a part of a message, is handed on as it came, whole, to an implementation of the whole protocol, which also
@@ -12,7 +12,7 @@ from typing import Final
 
 try:
     from websockets.speedups import apply_mask
-except ImportError:  # where it could not be compiled; it then costs more than all else that a message costs
+except ImportError:  # where it could not be compiled; masking then costs more than all the rest of a message
     from websockets.utils import apply_mask
 
 _BINARY, _IS_LAST, _OPCODE = 0x82, 0x80, 0x0F

@@ -235,7 +235,7 @@ class Worker(Callbacks):
                 await mine.close()
 
     def stop(self, *, is_hurried: bool = False) -> None:
-        """Start no more handlers; ``run`` returns when the running ones are done, or if hurried without them."""
+        """Start no more handlers; ``run`` returns when the running ones are done, or without them if hurried."""
         if self._stopping is not None:
             self._stopping.set()
             for consumer in self._consumers:
@@ -281,7 +281,7 @@ class Worker(Callbacks):
 
     def _on_signal(self) -> None:
         counters = self.counters
-        _log.info("Stopping: %d handlers are running, and have up to %g s.", counters.in_flight, self.grace_s)
+        _log.info("Stopping; %d running handlers have up to %g s to finish.", counters.in_flight, self.grace_s)
         if self._stopping is not None and self._stopping.is_set():
             for consumer in self._consumers:
                 consumer.hurry()
@@ -306,7 +306,7 @@ class Worker(Callbacks):
                 raise
             except FairlaneError as error:
                 if error.cause != told:  # once, and not every two seconds
-                    _log.warning("%s Retrying until it works.", error.cause, extra={"code": error.code})
+                    _log.warning("%s Retrying until it succeeds.", error.cause, extra={"code": error.code})
                     told = error.cause
                 await self._call_on_error(error, None)
             else:

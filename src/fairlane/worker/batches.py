@@ -109,7 +109,9 @@ def _checked(verdicts: Sequence[R | None] | None, count: int) -> Sequence[R | No
     if verdicts is None:
         return [None] * count
     if len(verdicts) != count:
-        raise TypeError(f"A batch handler must return None or a verdict for each of {count} messages: {len(verdicts)}.")
+        raise TypeError(
+            f"A batch handler must return None or one verdict per message; got {len(verdicts)} for {count}."
+        )
     return verdicts
 
 

@@ -82,8 +82,8 @@ class WorkMessage(MessageFields):
     def report_progress(self, fraction: float | None = None, *, note: str = "") -> None:
         """Report how far the handler has come: a fraction from 0 to 1, a short note, or both.
 
-        It returns at once. Reports that follow each other quickly are sent as one, the latest, about ten times in a
-        second at most. A report that fails is dropped.
+        It returns at once. Reports that follow each other quickly are merged: only the latest is sent, at most about
+        ten times a second. A report that fails is dropped.
         """
         self._progress = (fraction, note)
         if self._reporting is None and self.phase == RUNNING:

@@ -83,7 +83,7 @@ _named: Counter[str] = Counter()
 
 
 def default_owner(handler: str) -> str:
-    """Return a new name for a consumer of this process: ``host:process:handler``, from the second one on with a number.
+    """Return a new name for a consumer of this process: ``host:process:handler``, with a number from the second one on.
 
     So operators see which worker holds a message, and the journal tells consumers apart.
     """

@@ -2,8 +2,8 @@
 
 A runner is a task that takes one message after another from the backlog and ends when it is empty. So a handler that
 never awaits anything costs no task of its own. Each new runner starts two others while there is a backlog for them: so
-hundreds of handlers soon run if they await something, and few tasks are made in vain if they don't. To interrupt a
-handler, its runner is cancelled, and then continues with the next message.
+hundreds of handlers soon run if they await something, and few tasks are wasted if they don't. To interrupt a handler,
+its runner is cancelled, and then continues with the next message.
 """
 
 from __future__ import annotations

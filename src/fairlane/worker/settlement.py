@@ -111,7 +111,7 @@ class Settler:
         self._counters.lost += 1
         self._forget(message)
         fields = {"queue": self._queue, "message_id": message.id, "correlation_id": message.correlation_id}
-        _log.warning("Lost the lease of a message; it is delivered again.", extra=fields)
+        _log.warning("Lost the lease of a message; it will be redelivered.", extra=fields)
 
     def drop_cancelled(self, message: WorkMessage) -> None:
         """Drop a message that was cancelled."""
@@ -262,11 +262,11 @@ class Settler:
     def _tell_dead(self, message: WorkMessage) -> None:
         """Log that a message was not retried, which the log of its failure could not know."""
         fields = {"queue": self._queue, "message_id": message.id, "correlation_id": message.correlation_id}
-        _log.warning("A message is a dead letter after its last attempt.", extra=fields | {"attempt": message.attempt})
+        _log.warning("A message was dead-lettered after its last attempt.", extra=fields | {"attempt": message.attempt})
 
     def _tell_crowded(self, message: WorkMessage, error: FairlaneError) -> None:
         fields = {"queue": self._queue, "message_id": message.id, "correlation_id": message.correlation_id}
-        _log.warning("A handled message keeps its lease until there is room: %s", error.cause, extra=fields)
+        _log.warning("Keeping the lease of a handled message until there is capacity: %s", error.cause, extra=fields)
 
     def _refused(self, message: WorkMessage, error: FairlaneError) -> None:
         if isinstance(error, _UNACCEPTABLE):

@@ -8,7 +8,7 @@ from types import TracebackType
 def from_handler(error: BaseException) -> TracebackType | None:
     """Return the traceback of an error without the worker's calls around middleware and handler.
 
-    They say nothing about the error. What the handler itself has called stays, whosever it is.
+    Those calls say nothing about the error. Everything that the handler itself called stays, libraries included.
     """
     frames: list[TracebackType] = []
     trace = error.__traceback__

@@ -244,7 +244,7 @@ class Auditor:
         One that waits, for a script or for messages, while its queue is removed may be refused; ``since`` is the next
         sequence when it was made.
         """
-        is_refused = isinstance(outcome, QueueNotFound) and outcome.cause.startswith("There is no queue")
+        is_refused = isinstance(outcome, QueueNotFound) and " does not exist" in outcome.cause
         if is_refused and self.books.removed_at.get(queue, 0) < since and self.books.is_auto_created(queue):
             violated(f"queue {queue} was not found; its template creates it")
 

@@ -238,7 +238,7 @@ def test_consumers_of_a_queue_are_limited() -> None:
     broker = broker_with()
     for at in range(CONSUMERS_MAX):
         broker.register_consumer("q", f"c{at}")
-    with pytest.raises(InvalidArgument, match="release one"):
+    with pytest.raises(InvalidArgument, match="Release one"):
         broker.register_consumer("q", "another")
     broker.register_consumer("q", "c0")
 

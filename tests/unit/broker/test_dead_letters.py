@@ -208,7 +208,11 @@ def test_a_dead_letter_whose_queue_was_deleted_stays() -> None:
     first = broker.redrive("failures.dlq")
     broker.advance(1_000)
     view = broker.redrive_view(first.id)
-    assert (view.status, view.moved, (view.error or "")[:20]) == ("done", 1, "1 dead letters stay:")
+    assert (view.status, view.moved, (view.error or "").split(".")[0]) == (
+        "done",
+        1,
+        "Dead letters not moved (queue deleted): 1",
+    )
     broker.redrive("failures.dlq", target="b")
     broker.advance(1_000)
     assert (broker.queue("failures.dlq").waiting, broker.queue("b").waiting) == (0, 2)
@@ -308,9 +312,9 @@ def test_a_dead_letter_queue_that_can_not_be_is_refused() -> None:
     """It must exist, can't be that of another dead-letter queue, and can't go while it is named."""
     broker = shared()
     for name in ("missing.dlq", "missing", "", "no such/name"):
-        with pytest.raises(InvalidArgument, match=r"dead.letter"):
+        with pytest.raises(InvalidArgument, match=r"[Dd]ead.letter"):
             broker.update_queue("a", {"dead_letter_queue": name})
-    with pytest.raises(InvalidArgument, match="none itself"):
+    with pytest.raises(InvalidArgument, match="cannot have one itself"):
         broker.update_queue("a.dlq", {"dead_letter_queue": "failures.dlq"})
     with pytest.raises(InvalidArgument, match="of a, b"):
         broker.delete_queue("failures")

@@ -16,7 +16,7 @@ def test_leased() -> None:
     broker.advance(1_000)
     found = broker.explain("q", message_id)
     assert (found.reason, found.owner, found.until_ms) == ("leased", "worker-7", broker.clock.now_ms() + 29_000)
-    assert found.words == "It is leased to worker-7 for 29000 ms more, attempt 1."
+    assert found.words == "It is leased to worker-7 for another 29000 ms, attempt 1."
     assert (found.id, found.queue) == (message_id, "q")
 
 

@@ -190,7 +190,7 @@ def test_all_or_nothing() -> None:
     broker = broker_with({"waiting_max": 3})
     with pytest.raises(QueueFull):
         fan_out(broker, 3)
-    with pytest.raises(FairlaneError, match="no queue 'missing'"):
+    with pytest.raises(FairlaneError, match="Queue 'missing' does not exist"):
         broker.fan_out("q", message(), {"q": [message()], "missing": [message()]}, name="f")
     assert broker.queue("q").waiting == 0
     assert not fan_out(broker, 2).is_repeat

@@ -79,7 +79,7 @@ def test_a_stream_is_entered_once_and_before_it_is_iterated() -> None:
     with open_broker() as broker:
         broker.create_queue("q")
         deliveries = broker.consume("q")
-        with pytest.raises(InvalidArgument, match="entered with"):
+        with pytest.raises(InvalidArgument, match="Enter the stream with"):
             deliveries.next(timeout_s=0)
         with deliveries:
             assert broker.queue("q").consumers == 1

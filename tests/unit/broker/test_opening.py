@@ -40,8 +40,8 @@ def test_terms_may_be_said_beside_the_folder(tmp_path: Path) -> None:
     [
         (None, {"durabilty": "os"}, "no setting 'durabilty'.*Did you mean 'durability'"),
         (None, {"payload_bytes_max": 1}, "limits are in settings="),
-        (None, {"durability": "power"}, "durability is fsync or os, not 'power'"),
-        (BrokerConfig(), {"durability": "os"}, "Say durability in the config"),
+        (None, {"durability": "power"}, "durability must be fsync or os, not 'power'"),
+        (BrokerConfig(), {"durability": "os"}, "Set durability in the config"),
     ],
 )
 def test_terms_that_make_no_sense_are_refused(config: Any, terms: dict[str, Any], told: str) -> None:

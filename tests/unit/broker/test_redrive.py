@@ -181,7 +181,7 @@ def test_a_letter_that_cannot_be_read_stays() -> None:
     broker.advance(1_000)
     view = broker.redrive_view(started.id)
     assert (view.status, view.moved) == ("done", 2)
-    assert "can't be read" in (view.error or "")
+    assert "bodies unreadable" in (view.error or "")
     assert [message.id for message in broker.peek("q.dlq")] == [ids[1]]
 
 

@@ -291,7 +291,7 @@ def test_sinks_of_a_queue_are_limited() -> None:
     broker = broker_with()
     for at in range(SINKS_MAX):
         broker.publish("q", f"s{at}", batch=0, parts=[])
-    with pytest.raises(InvalidArgument, match="drop one"):
+    with pytest.raises(InvalidArgument, match="Drop one"):
         broker.publish("q", "another", batch=0, parts=[])
 
 

@@ -81,7 +81,7 @@ def test_a_reopen_charges_tenants_by_cost_from_empty_buckets() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"charge:q:acme": "half"}, "charge:q:acme is message or cost"),
+        ({"charge:q:acme": "half"}, "charge:q:acme must be message or cost"),
         ({"charge:q": "cost"}, "charge:QUEUE:KEY"),
         ({"charge:q:*-x": "cost"}, "a prefix followed by a star"),
     ],

@@ -299,7 +299,7 @@ def test_a_message_beyond_floor_and_limit_is_explained() -> None:
     (waiting,) = [view for view in broker.peek("q", 5) if view.status == "waiting" and view.fairness_key == "a"]
     found = broker.explain("q", waiting.id)
     assert (found.reason, found.key) == ("capped", None)
-    assert found.words == "As many messages are in flight as may be in all, and its key has its floor."
+    assert found.words == "The limit on messages in flight is reached, and its key is not below its floor."
 
 
 def test_floors_and_limits_change_live_and_survive() -> None:

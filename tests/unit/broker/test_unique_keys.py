@@ -135,14 +135,14 @@ def test_a_message_view_shows_the_unique_key() -> None:
 def test_an_unusable_unique_key_is_refused(key: object) -> None:
     """It is a printable text of 1 to 256 characters."""
     broker = broker_with()
-    with pytest.raises(InvalidArgument, match="A unique key is a printable text"):
+    with pytest.raises(InvalidArgument, match="A unique key must be printable text"):
         broker.enqueue("q", b"", unique_key=key)  # type: ignore[arg-type] # what the test is about
 
 
 def test_staged_and_scheduled_messages_have_none() -> None:
     """Both are refused, with what to do instead where there is something."""
     broker = broker_with()
-    with pytest.raises(FairlaneError, match="staged message has no unique key"):
+    with pytest.raises(FairlaneError, match="staged message cannot have a unique key"):
         broker.stage("q", "sink", batch=0, part="part", at=0, messages=[message(unique_key="u")])
     with pytest.raises(InvalidArgument, match='overlap="skip"'):
         broker.set_schedule("q", "s", ScheduleSpec(every_ms=1_000, message=message(unique_key="u")))

@@ -25,7 +25,7 @@ def test_a_listing_that_is_gone_is_refused(tmp_path: Path) -> None:
     run = committed(tmp_path)
     assert run.state.listing is not None
     (tmp_path / run.state.listing).unlink()
-    with pytest.raises(StoreCorrupt, match="is missing, which the manifest names"):
+    with pytest.raises(StoreCorrupt, match="is missing, but the manifest names it"):
         open_tables(tmp_path)
 
 
@@ -41,5 +41,5 @@ def test_a_damaged_manifest_or_listing_is_refused(tmp_path: Path, name: str) -> 
 def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
     """The error lists the tables that there are, without the pipeline's own."""
     committed(tmp_path)
-    with pytest.raises(InvalidArgument, match=r"no table 'orders'.*Its tables: numbers, others"):
+    with pytest.raises(InvalidArgument, match=r"Unknown table 'orders'.*Its tables: numbers, others"):
         open_tables(tmp_path).dataset("orders")

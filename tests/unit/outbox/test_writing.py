@@ -241,8 +241,8 @@ def test_an_application_needs_only_usage_of_the_schema(shop: str) -> None:
     ("queue", "terms", "said"),
     [
         ("no queue!", {}, "no queue!"),
-        ("mail", {"dedup_id": "x"}, "no dedup id"),
-        ("mail", {"unique_key": "x"}, "no unique key, here 'x'"),
+        ("mail", {"dedup_id": "x"}, "cannot have a dedup id"),
+        ("mail", {"unique_key": "x"}, "cannot have a unique key, here 'x'"),
         ("mail", {"weight": 0}, "weight"),
     ],
 )

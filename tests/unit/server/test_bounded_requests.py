@@ -275,7 +275,9 @@ def test_json_has_a_smaller_body_limit_than_other_kinds() -> None:
             headers = {"content-type": "application/json"}
             refused = await server.http.post("/v1/queue/enqueue", content=msgspec.json.encode(asked), headers=headers)
             assert refused.status_code == 413
-            assert refused.json()["error"]["cause"] == "A JSON request has at most 1000 bytes (json_body_bytes_max)."
+            assert (
+                refused.json()["error"]["cause"] == "A JSON request can have at most 1000 bytes (json_body_bytes_max)."
+            )
             headers = {"content-type": "application/msgpack", "accept": "application/json"}
             taken = await server.http.post("/v1/queue/enqueue", content=msgspec.msgpack.encode(asked), headers=headers)
             assert taken.json()["results"][0]["id"]

@@ -226,7 +226,7 @@ def test_a_process_without_descriptors_does_not_fill_its_log(caplog: pytest.LogC
 
     run(main())
     assert [record.getMessage() for record in caplog.records] == [
-        "The server accepts no connections for a moment: Too many open files."
+        "Accepting no connections for a moment: Too many open files."
     ]
 
 

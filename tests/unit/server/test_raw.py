@@ -83,7 +83,7 @@ def test_nothing_there_is_204() -> None:
         ("queue=orders&queue=bills", "queue is given twice"),
         ("queue=orders&header.a=%ff", "Malformed query string"),
         ("queue=orders&" + "&".join(f"header.{number}=" for number in range(1000)), "Malformed query string"),
-        ("queue=orders&wait_ms=-1", "wait_ms is a whole number"),
+        ("queue=orders&wait_ms=-1", "wait_ms must be a whole number"),
         ("queue=orders&delay_ms=-1", "delay_ms"),
     ],
 )

@@ -195,7 +195,7 @@ def test_another_journal_ends_a_backup(tmp_path: Path) -> None:
         sources = iter([one, two])
         switching = _Switching(lambda: next(sources))
         one.enqueue("orders", b"x")
-        with pytest.raises(StoreFailed, match="another journal"):
+        with pytest.raises(StoreFailed, match="journal was replaced"):
             back_up(switching, tmp_path / "backup")
 
 

@@ -168,7 +168,7 @@ def test_a_lost_log_is_refused(covered: Path, how: str) -> None:
 
 def test_a_vanished_database_is_refused(folder: Path) -> None:
     """A folder that was a store is never taken for a new one."""
-    with refused(folder, "was made once and is gone"):
+    with refused(folder, "existed before and is gone"):
         shutil.rmtree(folder / "rocksdb")
 
 

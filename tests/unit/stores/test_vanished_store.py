@@ -84,7 +84,7 @@ def test_a_store_behind_a_broken_link_is_not_made_again(data: Path) -> None:
     store.symlink_to(data / "not-mounted")
     with pytest.raises(StoreDamaged):
         open_broker(store)
-    with pytest.raises(StoreFailed, match="Cannot make the folder"):
+    with pytest.raises(StoreFailed, match="Cannot recreate the folder"):
         repair_store(store, is_dry_run=False)
 
 

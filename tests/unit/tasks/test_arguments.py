@@ -120,7 +120,7 @@ def test_parameters_without_a_name_are_refused() -> None:
 
     def job(*args: int) -> None: ...
 
-    with pytest.raises(InvalidArgument, match="parameters of a task have names"):
+    with pytest.raises(InvalidArgument, match="every parameter of a task needs a name"):
         of(job)
 
 

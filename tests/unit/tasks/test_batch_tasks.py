@@ -116,7 +116,7 @@ def test_a_batch_task_can_be_tested_without_a_broker() -> None:
 def test_a_batch_that_can_not_be_is_refused() -> None:
     """The function takes one list, and the batch fits into the concurrency."""
     app = App()
-    with pytest.raises(InvalidArgument, match=r"only parameter is a list .*rows: list\[Row\]"):
+    with pytest.raises(InvalidArgument, match=r"only parameter must be a list .*rows: list\[Row\]"):
 
         @app.task(batch=5)
         def single(item: Any) -> None: ...

@@ -117,8 +117,8 @@ def test_options_become_terms_of_the_message() -> None:
         ({"delay": "5 minutes"}, "delay: Invalid duration"),
         ({"at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001 - that is what is refused
         ({"at": datetime(2026, 1, 1, tzinfo=UTC), "delay": "1s"}, "either delay or at"),
-        ({"dely": "5s"}, "'dely' is no option of a job. Did you mean 'delay'"),
-        ({"priority": "urgent"}, "priority is one of high, normal, low, not 'urgent'"),
+        ({"dely": "5s"}, "'dely' is not an option of a job. Did you mean 'delay'"),
+        ({"priority": "urgent"}, "priority must be one of high, normal, low, not 'urgent'"),
     ],
 )
 def test_wrong_options_are_refused_by_name(terms: Any, told: str) -> None:
@@ -135,7 +135,7 @@ def test_wrong_options_are_refused_by_name(terms: Any, told: str) -> None:
 def test_a_wrong_option_of_a_task_is_refused_by_name() -> None:
     """A misspelt option would else be ignored, and the task would run without the limit that it was to set."""
     app, terms = App(), {"timout_s": 5}
-    with pytest.raises(InvalidArgument, match=r"'timout_s' is no option of a task\. Did you mean 'timeout_s'"):
+    with pytest.raises(InvalidArgument, match=r"'timout_s' is not an option of a task\. Did you mean 'timeout_s'"):
         app.task(**terms)  # type: ignore[call-overload] # that is what is refused
 
 
@@ -274,7 +274,7 @@ def test_an_unknown_task_goes_back_for_another_worker(caplog: pytest.LogCaptureF
 
     with caplog.at_level(logging.WARNING, "fairlane.worker"):
         on_app(test)
-    told = "Returned a job of task 'newer' to queue shop for another worker: this one has known."
+    told = "Returned a job of task 'newer' to queue shop for another worker: this worker has known."
     assert [record.getMessage() for record in caplog.records] == [told]
 
 

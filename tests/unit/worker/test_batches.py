@@ -92,7 +92,7 @@ def test_too_few_verdicts_are_a_failure() -> None:
         for _ in range(2):
             harness.client.enqueue("rows", b"row")
         assert harness.run().dead == 2
-        assert "a verdict for each of 2 messages" in harness.dead_letters("rows")[0].errors[-1].error
+        assert "one verdict per message" in harness.dead_letters("rows")[0].errors[-1].error
 
 
 def test_a_batch_that_takes_too_long_is_cancelled() -> None:

@@ -89,7 +89,7 @@ def test_a_forward_to_a_full_queue_waits_for_room(caplog: pytest.LogCaptureFixtu
         assert bench.app.counters == Counters(handled=1)
 
     on_bench(test)
-    told = [record.message for record in caplog.records if "until there is room" in record.message]
+    told = [record.message for record in caplog.records if "until there is capacity" in record.message]
     assert len(told) == 1
 
 

@@ -142,7 +142,7 @@ def test_the_last_failure_counts_as_a_dead_letter(caplog: pytest.LogCaptureFixtu
         assert bench.app.counters == Counters(failed=2, retried=1, dead=1)
 
     on_bench(test, max_attempts=2)
-    told = [record for record in caplog.records if "is a dead letter" in record.message]
+    told = [record for record in caplog.records if "was dead-lettered" in record.message]
     assert [record.__dict__["attempt"] for record in told] == [2]
 
 

@@ -117,7 +117,7 @@ def examine(
     if found.contents is not None:
         faults += _end_faults(found.contents.extent.next_sequence, required, mark)
     elif is_made and not found.faults:
-        faults.append(f"The log {folder / LOG.data} was made once, and its segments are gone.")
+        faults.append(f"The log {folder / LOG.data} existed before, but its segments are gone.")
     return LogExamination(is_made, high_water, found, required, tuple(faults))
 
 

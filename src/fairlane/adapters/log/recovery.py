@@ -1,4 +1,4 @@
-"""Recovery: what a log holds, found out without changing anything; and whether something is missing.
+"""Recovery: finds what a log holds, and whether something is missing, without changing anything.
 
 *Theory of operation.* The log is a sequence of segments, and a segment a sequence of records. Each commit is a record,
 written to the end of the last segment, the *active* one, and then synced. So after a power loss only records that were

@@ -1,8 +1,8 @@
 """What it takes to repair a folder: reading what is left of a log, and writing a new one.
 
 A log is read leniently here: records whose heads are whole count, even if a body in them is damaged, so only the
-messages of those bodies are lost. Behind a head that cannot be read the journal ends, since nothing tells what is
-missing there.
+messages of those bodies are lost. The journal ends at a head that cannot be read, since nothing tells what is missing
+after it.
 """
 
 from __future__ import annotations

@@ -120,10 +120,10 @@ def _end_faults(reach: int, mark: HighWater) -> list[str]:
 def _root_fault(database: Path) -> str:
     """Return what is missing, so that RocksDB would create a new database in place of one that was lost."""
     if not database.exists():
-        return f"The database {database} was made once and is gone."
+        return f"The database {database} existed before and is gone."
     if any(entry.suffix in _DATA_SUFFIXES for entry in database.iterdir()):
         return f"{database} has data but the file CURRENT is missing."
-    return f"{database} was made once, but the file CURRENT and all data are gone."
+    return f"{database} existed before, but the file CURRENT and all data are gone."
 
 
 def _log_fault(survey: LogSurvey, mark: HighWater) -> str:

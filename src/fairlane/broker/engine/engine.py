@@ -76,7 +76,7 @@ class Engine(EngineLife):
             try:
                 self.store.check_owned()
             except FairlaneError as error:
-                _log.warning("The store has to be opened again: %s", error)
+                _log.warning("Reopening the store: %s", error)
                 self.state = after(self.state, Event.FAIL)
         if self.state is State.FENCED:
             self._refuse_inbox(self._fenced_by)

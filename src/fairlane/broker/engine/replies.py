@@ -1,6 +1,6 @@
-"""Replies: what a cycle came to is told once it is durable, and refused when the cycle has failed.
+"""Replies: the results of a cycle are sent once they are durable; if the cycle failed, its requests are refused.
 
-A reply whose caller gave up, or that was answered already, is passed over.
+A reply whose caller gave up, or that was answered already, is skipped.
 """
 
 from __future__ import annotations

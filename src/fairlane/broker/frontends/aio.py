@@ -143,7 +143,7 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
             Closed, WrongProcess, WrongEventLoop: it can't be.
         """
         if os.getpid() != self._process:
-            raise WrongProcess("This broker was opened by the process that this one was forked from.")
+            raise WrongProcess("This broker was opened before the fork, in the parent process.")
         if self._closing is not None:
             raise Closed("The broker has been closed.")
         if asyncio.get_running_loop() is not self._loop:

@@ -99,7 +99,7 @@ class DeliveryStream(ABC):
 
     def _enter(self) -> None:
         if self._is_entered:
-            raise InvalidArgument("A stream is entered once: ask for another.")
+            raise InvalidArgument("A stream can be entered only once; open another one.")
         self._is_entered = True
 
 
@@ -145,7 +145,7 @@ class AsyncDeliveries(DeliveryStream):
 
     async def __anext__(self) -> Delivery:
         if not self._is_entered:
-            raise InvalidArgument("A stream is entered with `async with` before it is iterated.")
+            raise InvalidArgument("Enter the stream with `async with` before iterating over it.")
         while True:
             while self._is_over or not self._ready:
                 if self._is_over or self._consumer.is_closed or self._broker.is_closed:
@@ -211,7 +211,7 @@ class Deliveries(DeliveryStream):
     def next(self, timeout_s: float | None = None) -> Delivery | None:
         """Return the next message; None when the stream is over or nothing came in time."""
         if not self._is_entered:
-            raise InvalidArgument("A stream is entered with `with` before it is iterated.")
+            raise InvalidArgument("Enter the stream with `with` before iterating over it.")
         while (delivery := self._next(timeout_s)) is not None and self._is_late(delivery):
             self._broker._engine.give_back(delivery.queue, [delivery])
             self._broker._run()

@@ -3,7 +3,7 @@
 There is one lock. A caller puts its request in line and takes the lock; if by then another has answered it, there is
 nothing left to do, otherwise it runs a cycle, for itself and for all who have come in meanwhile. While it waits for the
 disk, others line up for the next cycle: group commit without a thread to hand work to. A pacer thread runs the cycles
-that time asks for.
+that become due by time alone.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Broker(AllVerbs[Delivery]):
 
     def _answered(self, submission: Submission, slot: _Slot[A]) -> A:
         if os.getpid() != self._process:
-            raise WrongProcess("This broker was opened by the process that this one was forked from.")
+            raise WrongProcess("This broker was opened before the fork, in the parent process.")
         if self._is_closed:
             raise Closed("The broker has been closed.")
         self._engine.submit(submission)
@@ -253,4 +253,4 @@ class Broker(AllVerbs[Delivery]):
             try:
                 self._run()
             except Exception:  # noqa: BLE001 - the next one still has to come
-                _log.exception("A cycle that time asked for went wrong.")
+                _log.exception("Unexpected error in a timed cycle.")

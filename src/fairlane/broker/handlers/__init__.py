@@ -1,7 +1,7 @@
 """How the broker answers each request: the one table from request classes to what the engine is given.
 
-A request that changes something is a ``Call``: the engine decides it in a cycle (``fairlane.core.decide``). A request
-that only looks is a ``Read``: a function of the engine that runs once the cycle is durable. A lease is a ``Waiter``.
+A request that changes something is a ``Call``: the engine decides it in a cycle (``fairlane.core.decide``). A read-only
+request is a ``Read``: a function of the engine that runs once the cycle is durable. A lease is a ``Waiter``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ READS: Final[Mapping[type, Callable[..., Any]]] = {
     **uploads.READS,
     **internal.READS,
 }
-"""How requests that only look are answered: with the engine and the request."""
+"""How read-only requests are answered: with the engine and the request."""
 LISTS: Final[Mapping[type, Callable[..., Any]]] = {**batches.LISTS, **uploads.LISTS}
 """How lists are answered of which a caller sees only its own: with the engine, the request, and the limited caller."""
 CHECKS: Final[Mapping[type, Callable[[Any], None]]] = {

@@ -116,4 +116,4 @@ def check_handlers(handlers: int | None, *, least: int = 1) -> None:
 def check_keys_max(keys_max: int) -> None:
     """Raise InvalidArgument if more fairness keys are asked for than an answer may have."""
     if type(keys_max) is not int or not 0 <= keys_max <= limits.KEYS_SHOWN_MAX:
-        raise InvalidArgument(f"keys_max is a whole number from 0 to {limits.KEYS_SHOWN_MAX}, not {keys_max!r}.")
+        raise InvalidArgument(f"keys_max must be a whole number from 0 to {limits.KEYS_SHOWN_MAX}, not {keys_max!r}.")

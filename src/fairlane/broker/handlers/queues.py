@@ -1,4 +1,4 @@
-"""Requests about queues, dead letters and hooks: how those that look are answered."""
+"""Requests about queues, dead letters and hooks: how read-only ones are answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests about schedules: what is checked before they are decided, and how those that look are answered."""
+"""Requests about schedules: what is checked before they are decided, and how read-only ones are answered."""
 
 from __future__ import annotations
 

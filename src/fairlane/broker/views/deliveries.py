@@ -1,4 +1,4 @@
-"""From leased messages to what a consumer gets, and to how long they waited."""
+"""Turns leased messages into what a consumer gets, and works out how long they waited."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def read_journal(store: Store, ledger: Ledger, *, after: int, count: int, skips_
     if after < beginning and skips_trimmed:
         after = beginning
     if after < beginning:
-        raise JournalTrimmed(f"The journal begins after position {beginning}; {after} was asked for.")
+        raise JournalTrimmed(f"The journal begins after position {beginning}; {after} was requested.")
     pages: list[Page] = []
     position = after
     for stored in store.pages(after):

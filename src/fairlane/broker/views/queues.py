@@ -57,7 +57,7 @@ def known(ledger: Ledger, name: str) -> Queue:
     """Return a queue. Raises QueueNotFound if there is none of this name."""
     queue = ledger.queues.get(name)
     if queue is None:
-        raise QueueNotFound(f"There is no queue {name!r:.150}.")
+        raise QueueNotFound(f"Queue {name!r:.150} does not exist.")
     return queue
 
 
@@ -277,7 +277,7 @@ def _within(messages: Iterable[Message], bytes_max: int) -> Iterator[Message]:
 def _cursor(queue: Queue, after: str) -> int:
     number = queue.ids.number_of(after)
     if number is None:
-        raise InvalidArgument(f"after is the id of a message, not {after!r:.60}.")
+        raise InvalidArgument(f"after must be the id of a message, not {after!r:.60}.")
     if number not in queue.messages and is_dlq(queue.name):
         raise InvalidArgument(
             f"Message {after} has left the dead letters, so the page after it is unknown. Start again without `after`."
@@ -376,14 +376,14 @@ def explain(
         return explained("leased", words, owner=message.owner)
     if message.token:
         whom = f" to {message.owner}" if message.owner else ""
-        words = f"It is leased{whom} for {message.expires_ms - now_ms} ms more, attempt {message.attempts}."
+        words = f"It is leased{whom} for another {message.expires_ms - now_ms} ms, attempt {message.attempts}."
         return explained("leased", words, until_ms=message.expires_ms, owner=message.owner)
     if message.queue.is_paused:
         return explained("queue_paused", f"Queue {queue!r} is paused.")
     found = schedule.explain(message, now_ms)
     reason = found.reason.value
     if isinstance(found.first, Message):
-        words = f"It waits for message {found.first.id} of its key, which goes first: the queue's order is strict."
+        words = f"It waits behind message {found.first.id} of its key: the queue's order is strict."
         return explained(reason, words, key=message.key, first=found.first.id)
     if reason != "eligible":
         return explained(

@@ -48,7 +48,7 @@ def check_reader(reader: LimitedProducer | None, queue: str, key: Key) -> None:
 
 def no_message(message_id: str) -> MessageNotFound:
     """Return the refusal of an id that no message has or had, as far as is known."""
-    return MessageNotFound(f"No message {message_id!r:.60} is known.")
+    return MessageNotFound(f"Message {message_id!r:.60} is not known.")
 
 
 # ---------------------------------------------------------------------------------------------------------------- views

@@ -67,7 +67,7 @@ class WaitingPieces:
         """Add a piece behind those of its caller, or return why it is refused."""
         line = self.lines.setdefault(call.by or "", deque())
         if len(line) >= PIECES_WAITING_MAX:
-            cause = f"{len(line)} pieces of the caller wait to be stored (PIECES_WAITING_MAX)."
+            cause = f"{len(line)} pieces of this caller are waiting to be stored already (PIECES_WAITING_MAX)."
             return TooManyWaiters(cause, retry_after_ms=_RETRY_MS)
         line.append(call)
         return None

@@ -65,9 +65,9 @@ class RedriveSearch:
         """Return why some dead letters stay, if some do."""
         texts = []
         if self.homeless:
-            texts.append(f"{self.homeless} dead letters stay: their queue was deleted. Redrive them to a target.")
+            texts.append(f"Dead letters not moved (queue deleted): {self.homeless}. Redrive them to a target.")
         if self.damaged:
-            texts.append(f"{self.damaged} dead letters stay: their bodies can't be read. Check the store.")
+            texts.append(f"Dead letters not moved (bodies unreadable): {self.damaged}. Check the store.")
         return " ".join(texts) or None
 
 

@@ -1,4 +1,4 @@
-"""Consumers whose messages were cancelled: they are told so once it is durable."""
+"""Consumers whose messages were cancelled: they are notified once the cancellation is durable."""
 
 from __future__ import annotations
 

@@ -68,9 +68,11 @@ class LifeSearches:
             TooManyWaiters: too many searches are waiting already.
         """
         if watcher.number < engine.ledger.trimmed:
-            raise MessageNotFound(f"No message {watcher.request.id!r:.60} is known; the journal begins after it.")
+            raise MessageNotFound(f"Message {watcher.request.id!r:.60} is not known; the journal begins after it.")
         if len(self.jobs) >= _SEARCHES_MAX:
-            raise TooManyWaiters(f"{len(self.jobs)} searches of the journal wait.", retry_after_ms=RETRY_AFTER_MS)
+            raise TooManyWaiters(
+                f"{len(self.jobs)} journal searches are waiting already.", retry_after_ms=RETRY_AFTER_MS
+            )
         self.jobs.append(_Search(watcher))
 
     def step(self, engine: Engine) -> None:
@@ -85,7 +87,7 @@ class LifeSearches:
         except (FairlaneError, ValueError) as error:
             if self.jobs and self.jobs[0] is search:
                 self.jobs.popleft()
-            refusal = error if isinstance(error, FairlaneError) else MessageNotFound(f"It can't be looked up: {error}")
+            refusal = error if isinstance(error, FairlaneError) else MessageNotFound(f"Lookup failed: {error}")
             search.watcher.reply.set_exception(refusal)
 
     @staticmethod

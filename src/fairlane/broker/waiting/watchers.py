@@ -1,11 +1,11 @@
-"""Watchers: callers that ask what becomes of a message, and wait for it without polling.
+"""Watchers: callers that ask for the status of a message, and wait for it to change without polling.
 
 A watcher is answered after a commit, from what is durable then. If the answer is not what it waits for, it is kept
 under the number of its message, and looked at again when a record names that number. While no caller waits this costs
 nothing.
 
-A message that ends and is not remembered is gone from the ledger. A watcher that waits for it is told all the same,
-because the record says how it ended. One that asks later is answered from the journal (``searches``).
+A message that ends and is not remembered is gone from the ledger. A watcher that waits for it is still told, because
+the record says how it ended. One that asks later is answered from the journal (``searches``).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class StatusWatchers:
         elif not request.wait_ms or self._is_wanted(watcher, view):
             self._give(engine, watcher, view)
         elif self._count >= self._waiters_max:
-            cause = f"{self._count} callers wait for messages to change; waiters_max is {self._waiters_max}."
+            cause = f"{self._count} callers are waiting for messages to change; waiters_max is {self._waiters_max}."
             raise TooManyWaiters(cause, retry_after_ms=RETRY_AFTER_MS)
         else:
             watcher.until_ms = engine.now_ms() + request.wait_ms

@@ -12,13 +12,13 @@ from fairlane.cli.session import Session, pass_session
 
 @click.command(name="alarms")
 @TABLES
-@click.option("--resolved", "with_resolved", is_flag=True, help="Show those that were resolved lately, too.")
+@click.option("--resolved", "with_resolved", is_flag=True, help="Also show alarms that were resolved recently.")
 @pass_session
 def alarms_command(session: Session, *, tables: str, with_resolved: bool) -> None:
     """Show tenants that are served too much, waits that have risen, and new errors.
 
-    These are the alarms that the last run of the pipeline has found in the tables. Send them to a webhook with
-    'fairlane pipeline run --webhook URL'.
+    These are the alarms that the last run of the pipeline found in the tables. Send them to a webhook with 'fairlane
+    pipeline run --webhook URL'.
     """
     # Only here: reading tables needs packages that other commands do without.
     from fairlane.alarms import read_board

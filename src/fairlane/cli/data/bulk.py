@@ -13,7 +13,7 @@ from fairlane.cli.interaction import progress, stoppable
 from fairlane.cli.parameters import FOLDER, QUEUE, TABLES
 from fairlane.cli.session import Session, pass_session
 
-WORK = "Folder for rows that are not sent yet; .backfill-NAME by default."
+WORK = "Folder for rows that have not been sent yet. Default: .backfill-NAME."
 
 
 @click.command(name="backfill")
@@ -27,13 +27,13 @@ WORK = "Folder for rows that are not sent yet; .backfill-NAME by default."
 @click.option("--where", metavar="SQL", help="Condition on the rows.")
 @click.option("--name", required=True, help="Name of this backfill; the same name resumes it.")
 @click.option("--work", type=FOLDER, help=WORK)
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum messages per second.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum number of messages per second.")
 @MASTER
 @pass_session
 def backfill_command(session: Session, /, queue: str, **options: Any) -> None:  # noqa: ANN401 - click's
     """Enqueue the rows of files or of a table, each once. An interrupted backfill resumes under the same name.
 
-    The columns of a message: payload, and as wanted fairness_key, weight, cost, priority, throttles, headers, delay_ms
+    The columns of a message: payload, and optionally fairness_key, weight, cost, priority, throttles, headers, delay_ms
     or due_ms, deadline_ms, correlation_id, dedup_id.
     """
     place = server_address_of(session)
@@ -59,7 +59,7 @@ def backfill_command(session: Session, /, queue: str, **options: Any) -> None:  
 @TABLES
 @click.option("--to", "target", type=FOLDER, required=True, help="Folder of the archive.")
 @click.option(
-    "--keep-days", type=click.IntRange(min=1), help="Delete archived days older than this many days; by default none."
+    "--keep-days", type=click.IntRange(min=1), help="Delete archived days older than this many days. Default: keep all."
 )
 @MASTER
 @pass_session

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 @QUEUE
 @TARGET
 @ASSUME
-@click.option("--most", type=click.IntRange(1, 10_000), help="The most consumers to try; by default 64 times as many.")
+@click.option(
+    "--most", type=click.IntRange(1, 10_000), help="Most consumers to try. Default: 64 times those of the journal."
+)
 @FROM
 @TO
 @MASTER
@@ -43,11 +45,11 @@ def capacity_command(
     last: datetime | None,
     master: str | None,
 ) -> None:
-    """Find the fewest consumers with which targets would have been met, by playing a journal with more and fewer.
+    """Find the fewest consumers that would have met targets, by replaying a journal with more and fewer.
 
     With --output json the result has what an autoscaler needs: the number of consumers, and how many waiting messages
     to allow for each. Exit code 4 if no number meets the targets. If the model is more than 20 % off on the journal, it
-    answers nothing and ends with the error model_inaccurate.
+    gives no answer and ends with the error model_inaccurate.
     """
     # Only here: this needs packages that other commands do without.
     from fairlane.spark.whatif.capacity import find_capacity

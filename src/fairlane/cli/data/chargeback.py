@@ -43,8 +43,10 @@ def chargeback_command() -> None:
 @_STATEMENTS
 @_FROM
 @_TO
-@click.option("--include-newest", is_flag=True, help="Issue the newest day of the tables too, as far as it is there.")
-@click.option("--include-incomplete", is_flag=True, help="Issue days that lack a part of the journal too.")
+@click.option(
+    "--include-newest", is_flag=True, help="Also issue the newest day of the tables, as far as it is complete."
+)
+@click.option("--include-incomplete", is_flag=True, help="Also issue days for which a part of the journal is missing.")
 @pass_session
 def issue_command(
     session: Session,
@@ -59,8 +61,8 @@ def issue_command(
 ) -> None:
     """Issue a statement: lines for new days, and corrections for days that have changed since they were issued.
 
-    Issued lines never change. If nothing is new there is no statement. The command can be killed at any time: there is
-    a whole statement then, or none.
+    Issued lines never change. If nothing is new, no statement is issued. The command can be killed at any time: it
+    leaves a whole statement or none.
     """
     # Only here: reading tables needs packages that other commands do without.
     from fairlane.chargeback import DaySelection, issue_statement
@@ -118,7 +120,7 @@ def _count(count: int, noun: str) -> str:
 def verify_command(
     session: Session, *, tables: str, prices: Path, statements: Path, first: datetime | None, last: datetime | None
 ) -> None:
-    """Compare the statements with the tables: all lines of a tenant and day must add up to what the tables say now.
+    """Compare the statements with the tables: the lines of a tenant and day must add up to what the tables say now.
 
     Each difference is printed. The command exits with 0 if there is none, and with 1 if there is one, if a statement is
     damaged, or if an issued day is no longer in the tables. It does not compare days that are not issued because they

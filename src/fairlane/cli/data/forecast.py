@@ -32,13 +32,13 @@ _HOURS_SHOWN = 48
     type=DURATION,
     default="3d",
     show_default=True,
-    help="How far to look ahead, from the end of the tables on: up to 28d.",
+    help="How far to look ahead from the end of the tables, at most 28d.",
 )
 @click.option("--queue", "queues", multiple=True, help="Only this queue; repeatable.")
 @click.option(
-    "--consumers", type=click.IntRange(1, 10_000), help="Consumers today; by default the most of the newest days."
+    "--consumers", type=click.IntRange(1, 10_000), help="Consumers today. Default: the most on the newest days."
 )
-@click.option("--most", type=click.IntRange(1, 10_000), help="The most consumers to try; by default 64 times as many.")
+@click.option("--most", type=click.IntRange(1, 10_000), help="Most consumers to try. Default: 64 times those of today.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with plots to this file.")
 @pass_session
 def forecast_command(
@@ -54,10 +54,10 @@ def forecast_command(
 ) -> None:
     """Forecast arrivals by hour, when targets break with today's consumers, and how many consumers each hour needs.
 
-    It reads the tables of the pipeline, and plays what it expects through the broker's own scheduler. It needs no Spark
-    session. With --output json the result has the consumers of each hour, for an autoscaler. Exit code 4 if it advises
-    nothing for a queue: no number of consumers meets the targets, there is too little history, or a model is more than
-    20 % off on recent days.
+    It reads the tables of the pipeline, and plays the expected messages through the broker's own scheduler. It needs no
+    Spark session. With --output json the result has the number of consumers for each hour, for an autoscaler. Exit code
+    4 if it advises nothing for a queue: no number of consumers meets the targets, there is too little history, or a
+    model is more than 20 % off on recent days.
     """
     # Only here: this needs packages that other commands do without.
     from fairlane.spark.forecast.forecast import forecast

@@ -70,7 +70,7 @@ def _host_and_port(_context: click.Context, _option: click.Parameter, text: str 
     type=click.Choice(("fail", "skip")),
     default="fail",
     show_default=True,
-    help="What to do if events of the journal are missing: stop, or record the gap and go on.",
+    help="What to do if events of the journal are missing: stop, or record the gap and continue.",
 )
 @click.option("--stream", "is_stream", is_flag=True, help="Read one server's journal with Structured Streaming.")
 @click.option(
@@ -91,10 +91,10 @@ def _host_and_port(_context: click.Context, _option: click.Parameter, text: str 
 @MASTER
 @pass_session
 def run_command(session: Session, /, *, journal: Path | None, tables: str, **options: Any) -> None:  # noqa: ANN401 - click's
-    """Update the tables from the journal, again and again until interrupted.
+    """Update the tables from the journal, repeatedly until interrupted.
 
-    It can be killed at any time and started again: the tables are then those before a run or those after it. Without
-    --once it goes on when the server restarts or a run fails, and says on standard error what it waits for.
+    It can be killed and restarted at any time: a run updates the tables completely or not at all. Without --once it
+    continues when the server restarts or a run fails, and prints what it is waiting for to standard error.
     """
     require_spark()
     from fairlane.lakehouse import parse_address
@@ -226,7 +226,7 @@ def _journals(manifest: Manifest) -> Iterator[list[str]]:
 def rebuild_command(
     session: Session, *, tables: str, first: datetime, last: datetime | None, memory: str, master: str | None
 ) -> None:
-    """Compute days of the tables again, from the events in them; the journal is not needed."""
+    """Recompute days of the tables from the events in them; the journal is not needed."""
     require_spark()
     from fairlane.spark.pipeline import CONF, rebuild_tables
 
@@ -254,7 +254,7 @@ def status_command(session: Session, /, *, tables: str) -> None:
         *_journals(manifest),
         ["up to", instant(manifest.horizon_ms)],
         ["days", f"{len(manifest.days)}, {manifest.days[0]} to {manifest.days[-1]}" if manifest.days else "-"],
-        ["state", "whole" if manifest.swap is None else "interrupted while a run was carried out: run it again"],
+        ["state", "whole" if manifest.swap is None else "interrupted during a run; run it again"],
     ]
     session.answer(manifest, [Table([], facts)])
 
@@ -272,9 +272,9 @@ def status_command(session: Session, /, *, tables: str) -> None:
 def verify_command(session: Session, /, *, tables: str, **options: Any) -> None:  # noqa: ANN401 - click's
     """Compare the tables with what the broker and its journal count for each tenant.
 
-    The broker may be busy meanwhile. Each difference is printed. The command exits with 0 if there is none, and with 1
-    if there is one, or if the tables lack a part of the journal. With --statements and --prices it does what
-    'fairlane chargeback verify' does as well.
+    The broker may be busy at the same time. Each difference is printed. The command exits with 0 if there is none, and
+    with 1 if there is one, or if the tables lack a part of the journal. With --statements and --prices it also does
+    what 'fairlane chargeback verify' does.
     """
     require_spark()
     from fairlane.spark.pipeline import CONF, verify

@@ -63,7 +63,7 @@ class Percentage(click.ParamType):  # type: ignore[type-arg] # older versions of
     type=Duration(),
     default="1d",
     show_default=True,
-    help="How long a change that is kept holds; while this runs and the targets are met, it is prolonged.",
+    help="How long a kept change lasts; it is extended while this command runs and the targets are met.",
 )
 @SWEEP
 @click.option("--dry-run", is_flag=True, help="Propose once, and apply nothing.")
@@ -85,7 +85,7 @@ def tune_command(
 
     Each round tries changes of weights, caps and rates on the last window of traffic, applies the smallest one that
     meets the targets, watches it for one window, and keeps it or rolls it back. Every change has an expiry in the
-    broker, so an interrupted or killed command leaves nothing behind. Exit code 4 if, in the end, the targets are not
+    broker, so an interrupted or killed command leaves no change behind. Exit code 4 if, in the end, the targets are not
     met.
     """
     # Only here: this needs packages that other commands do without.
@@ -135,9 +135,9 @@ def summary(done: Round) -> str:
 def interrupted(tuner: Tuner) -> str:
     """Return what an interrupt leaves behind."""
     if tuner.applied is None:
-        return "Interrupted. No change is on trial; what was kept expires as `fairlane config list` shows."
+        return "Interrupted. No change is on trial; kept changes expire as `fairlane config list` shows."
     keys = ", ".join(sorted(tuner.applied.values))
-    return f"Interrupted. {keys} stays on trial until it expires; then the broker restores the value before."
+    return f"Interrupted. {keys} stays on trial until it expires; then the broker restores the previous value."
 
 
 def tables(done: Round) -> list[Table]:

@@ -40,7 +40,7 @@ ASSUME = click.option(
     "--assume",
     multiple=True,
     metavar="SETTING=VALUE",
-    help="A load or setting that holds all the time, such as arrivals=x2 or service=x0.7; repeatable.",
+    help="A load or setting that applies throughout, such as arrivals=x2 or service=x0.7; repeatable.",
 )
 FROM = click.option("--from", "first", type=INSTANT, help="Measure messages enqueued from this instant on, in UTC.")
 TO = click.option("--to", "last", type=INSTANT, help="Measure messages enqueued before this instant, in UTC.")

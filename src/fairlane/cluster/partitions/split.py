@@ -64,7 +64,7 @@ async def split_queue(gateway: ClusterGateway, request: SplitQueue, caller: Call
 def _check(request: SplitQueue) -> None:
     queue, partitions = request.queue, request.partitions
     if not 1 <= partitions <= PARTITIONS_MAX:
-        raise InvalidArgument(f"A queue has 1 to {PARTITIONS_MAX} partitions, not {partitions}.")
+        raise InvalidArgument(f"A queue can have 1 to {PARTITIONS_MAX} partitions, not {partitions}.")
     if MARK in queue:
         raise InvalidArgument(f"{queue!r:.150} is a partition; name the whole queue.")
     if is_dlq(queue):

@@ -29,7 +29,9 @@ def cancel(ledger: Ledger, request: Cancel, now_ms: int, given: Given) -> Decisi
     if isinstance(queue, FairlaneError):
         return refuse(queue)
     if len(request.reason) > CANCEL_REASON_LENGTH_MAX or not request.reason.isprintable():
-        return refuse(InvalidArgument(f"A reason is printable text of up to {CANCEL_REASON_LENGTH_MAX} characters."))
+        return refuse(
+            InvalidArgument(f"A reason must be printable text of up to {CANCEL_REASON_LENGTH_MAX} characters.")
+        )
     found, outcome = _found(ledger, queue, request)
     if not found:
         return Decision([], results_of(found.values(), outcome))

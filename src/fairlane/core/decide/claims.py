@@ -1,7 +1,8 @@
 """Registered consumers: who may claim, what a claim holds, and how it ends.
 
-A consumer has at most one open claim. It is answered again until the consumer says that it is done, which acks what is
-still leased under it; only then another is made. So a consumer that dies and comes back finds what it had.
+A consumer has at most one open claim. The broker returns the same claim until the consumer completes it, which
+acknowledges what is still leased under it; only then can the consumer get another. So a consumer that dies and comes
+back finds what it had.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _registration_fault(queue: Queue, request: RegisterConsumer) -> str | None:
         fault = whole_fault("idle_ms", request.idle_ms, least=1, most=limits.TIMESPAN_MS_MAX)
     is_new = request.consumer not in queue.consumers
     if fault is None and is_new and len(queue.consumers) >= limits.CONSUMERS_MAX:
-        fault = f"Queue {queue.name!r} has CONSUMERS_MAX consumers, {limits.CONSUMERS_MAX}: release one first."
+        fault = f"Queue {queue.name!r} has {limits.CONSUMERS_MAX} consumers (CONSUMERS_MAX). Release one first."
     return fault
 
 

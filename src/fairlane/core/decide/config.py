@@ -1,8 +1,8 @@
-"""Config: values are set, for good or for a while, and restored when that is over.
+"""Config: values are set, permanently or for a while, and restored when that time is over.
 
-A *temporary* value covers the one that was set to stay. The broker itself restores that one, so a tool that dies after
-it has set something leaves nothing behind for ever. Any later change of the value wins: one without an expiry stays,
-and ends what was temporary.
+A *temporary* value hides the permanent one. The broker itself restores the permanent value, so a tool that dies after
+setting a temporary one leaves nothing behind. Any later change wins: a value without an expiry is permanent, and ends
+the temporary one.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _note_fault(request: SetConfig) -> str | None:
 def value_fault(key: str, value: object) -> str | None:
     """Return what is wrong with a config value, or None if nothing is."""
     if not isinstance(value, str) or len(value) > limits.CONFIG_VALUE_LENGTH_MAX or not is_text(value):
-        return f"A config value is a text of at most {limits.CONFIG_VALUE_LENGTH_MAX} characters."
+        return f"A config value must be text of at most {limits.CONFIG_VALUE_LENGTH_MAX} characters."
     if key.startswith(THROTTLE_PREFIX):
         return _throttle_fault(key, value)
     if key.startswith(TEMPLATE_PREFIX):
@@ -114,7 +114,7 @@ def value_fault(key: str, value: object) -> str | None:
 def _throttle_fault(key: str, value: str) -> str | None:
     name, _, setting = key[len(THROTTLE_PREFIX) :].rpartition(":")
     if not name or setting not in THROTTLE_SETTINGS:
-        return f"A throttle is set by throttle:NAME:rate, throttle:NAME:burst and throttle:NAME:charge, not {key!r}."
+        return f"The config keys of a throttle are throttle:NAME:rate, :burst and :charge; {key!r} is none of them."
     if EVERY in name:
         fault = pattern_fault("The pattern of a throttle", name, most=limits.THROTTLE_NAME_LENGTH_MAX)
         if fault is not None:
@@ -125,20 +125,20 @@ def _throttle_fault(key: str, value: str) -> str | None:
 
 
 def _charge_fault(key: str, value: str) -> str | None:
-    return None if value in CHARGES else f"{key} is {' or '.join(CHARGES)}, not {value!r:.60}."
+    return None if value in CHARGES else f"{key} must be {' or '.join(CHARGES)}, not {value!r:.60}."
 
 
 def _rate_fault(key: str, value: str, setting: str) -> str | None:
     try:
         number = float(value)
     except ValueError:
-        return f"{key} is a number, not {value!r:.60}."
+        return f"{key} must be a number, not {value!r:.60}."
     if not math.isfinite(number) or number > limits.RATE_MAX:
-        return f"{key} is a finite number of at most 1e9, not {value!r:.60}."
+        return f"{key} must be a finite number of at most 1e9, not {value!r:.60}."
     if setting == "burst" and not (number == 0 or number >= 1):
-        return f"{key} is at least 1, or 0 to let nothing through, not {value!r:.60}."
+        return f"{key} must be at least 1, or 0 to let nothing through, not {value!r:.60}."
     if setting == "rate" and not (number == 0 or number >= limits.RATE_LEAST):
-        return f"{key} is 0 or at least 0.000001, not {value!r:.60}."
+        return f"{key} must be 0 or at least 0.000001, not {value!r:.60}."
     return None
 
 
@@ -147,11 +147,11 @@ def _setting_name_fault(key: str) -> str | None:
     is_weight = key.startswith(THROTTLE_WEIGHT_PREFIX)
     if len(parts) != 3 or not all(parts):  # noqa: PLR2004 - the three parts named in the text
         if is_weight:
-            return f"The weight of a queue in a throttle is named {parts[0]}:QUEUE:THROTTLE, not {key!r}."
-        return f"A setting of a fairness key is named {parts[0]}:QUEUE:KEY, not {key!r}."
+            return f"The config key for a queue's weight in a throttle is {parts[0]}:QUEUE:THROTTLE, not {key!r}."
+        return f"The config key for this setting of a fairness key is {parts[0]}:QUEUE:KEY, not {key!r}."
     _, queue, name = parts
     if key.startswith(FLOOR_PREFIX) and "/" in name:
-        return f"Only a tenant has a floor, that is a top-level fairness key, not {name!r:.100}."
+        return f"Only a tenant (a top-level fairness key) can have a floor, not {name!r:.100}."
     if EVERY not in queue + name:
         return None
     if is_weight:
@@ -165,7 +165,7 @@ def _whole_setting_fault(key: str, value: str, *, least: int, most: int) -> str 
     except ValueError:
         number = least - 1
     if not least <= number <= most:
-        return f"{key} is a whole number from {least} to {most}, not {value!r:.60}."
+        return f"{key} must be a whole number from {least} to {most}, not {value!r:.60}."
     return None
 
 

@@ -45,15 +45,15 @@ def source_of(ledger: Ledger, request: Redrive) -> Queue | FairlaneError:
     if not (is_dlq(queue) or dlq.dead_letters or _is_named(ledger, queue)):
         return NotADlq(f"Queue {queue!r} is not a dead-letter queue.")
     if target == queue:
-        return InvalidArgument(f"The dead letters are in queue {queue!r} already. Name another target, or none.")
+        return InvalidArgument(f"The dead letters are already in queue {queue!r}. Name another target, or none.")
     if target is not None and target not in ledger.queues:
         return no_queue(target)
     if target is not None and is_dlq(target):
         return InvalidArgument(f"Queue {target!r} is a dead-letter queue; redrive to a queue that has one.")
     if count is not None and (type(count) is not int or count < 1):
-        return InvalidArgument(f"count is a whole number of at least 1, not {count!r}.")
+        return InvalidArgument(f"count must be a whole number of at least 1, not {count!r}.")
     if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < float("inf")):
-        return InvalidArgument(f"rate is a number above 0, in messages a second, not {rate!r}.")
+        return InvalidArgument(f"rate must be a number above 0, in messages per second, not {rate!r}.")
     return dlq
 
 

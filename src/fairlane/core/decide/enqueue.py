@@ -1,4 +1,4 @@
-"""Which new messages are taken in, and on which terms."""
+"""Which new messages are accepted, and on which terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fan-outs: which members and continuations are taken in, and what becomes of a continuation in the end."""
+"""Fan-outs: which members and continuations are accepted, and what becomes of a continuation in the end."""
 
 from __future__ import annotations
 
@@ -114,14 +114,14 @@ def _members(ledger: Ledger, request: FanOut, now_ms: int, given: Given) -> _Tak
 def _fault(queue: Queue, request: FanOut) -> str | None:
     fault = text_fault("The name of a fan-out", request.name, most=limits.FAN_OUT_NAME_LENGTH_MAX)
     if fault is None and is_dlq(queue.name):
-        fault = f"The continuation of a fan-out can't wait in the dead-letter queue {queue.name!r}."
+        fault = f"The continuation of a fan-out cannot go to the dead-letter queue {queue.name!r}."
     if fault is None and request.on_failure not in ("dead", "run"):
-        fault = f"on_failure is dead or run, not {request.on_failure!r:.60}."
+        fault = f"on_failure must be dead or run, not {request.on_failure!r:.60}."
     for message in _all(request) if fault is None else ():
         if message.dedup_id is not None or message.unique_key is not None:
-            return "A message of a fan-out has no dedup_id and no unique_key; the name makes it safe to repeat."
+            return "A message of a fan-out cannot have a dedup_id or unique_key; the name makes it safe to repeat."
     if fault is None and request.then.upload is not None:
-        fault = "The continuation of a fan-out has its payload with it; upload the payload of a member instead."
+        fault = "The continuation of a fan-out must include its payload; upload a member's payload instead."
     return fault
 
 

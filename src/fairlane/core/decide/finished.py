@@ -19,7 +19,7 @@ def result_fault(message: Message, result: object, result_bytes_max: int) -> Fai
     if not message.result_ttl_ms:
         return None
     if type(result) is not bytes:
-        return InvalidArgument(f"A result is bytes, not {type(result).__name__}.")
+        return InvalidArgument(f"A result must be bytes, not {type(result).__name__}.")
     if len(result) > result_bytes_max:
         return ResultTooLarge(f"The result has {len(result)} bytes; result_bytes_max is {result_bytes_max}.")
     return None

@@ -58,7 +58,7 @@ def set_reader(ledger: Ledger, request: SetReader, now_ms: int, _given: Given) -
 def remove_reader(ledger: Ledger, request: RemoveReader, now_ms: int, _given: Given) -> Decision[Done]:
     """Delete a reader, so that nothing is kept for it."""
     if request.name not in ledger.readers:
-        return refuse(ReaderNotFound(f"There is no reader {request.name!r:.150}."))
+        return refuse(ReaderNotFound(f"Journal reader {request.name!r:.150}."))
     return Decision([ReaderSet(ledger.next_sequence, request.name, None, now_ms)], Done())
 
 

@@ -138,7 +138,7 @@ def held_under(ledger: Ledger, queue: Queue, receipts: Sequence[Receipt], now_ms
         if message is None:
             outcome[row] = absent(ledger, queue, receipt.id, number)
         elif message.token != receipt.token or not message.token or message.expires_ms <= now_ms or number in seen:
-            outcome[row] = LeaseMismatch(f"Message {receipt.id} is not under lease {receipt.token!r:.30}.")
+            outcome[row] = LeaseMismatch(f"Message {receipt.id} is not leased under token {receipt.token!r:.30}.")
         else:
             seen.add(message.number)
             held.append(message)
@@ -248,7 +248,7 @@ def _check_order(queue: Queue, receipts: Sequence[Receipt], outcome: Outcome) ->
     numbers = in_order(queue, held)
     for row, message in zip(rows, held, strict=True):
         if message.number not in numbers:
-            outcome[row] = OutOfOrder(f"Message {message.id} comes after another of its key that is leased as well.")
+            outcome[row] = OutOfOrder(f"Message {message.id} comes after another of its key that is still leased.")
 
 
 def _late(queue: Queue, receipts: Sequence[Receipt], outcome: Outcome) -> dict[int, int]:

@@ -32,8 +32,8 @@ def repeated(
             found[row] = EnqueueResult(id=own, correlation_id=first.correlation_id or own)
         elif number < floor and request.messages[row].dedup_id is None:
             found[row] = RepeatTooLate(
-                f"Message {number} of producer {producer!r} may have been enqueued before: the broker has forgotten "
-                f"which of the messages before {known.floor} it has had."
+                f"Message {number} of producer {producer!r} may have been enqueued before: the broker no longer "
+                f"remembers which messages before {known.floor} it has received."
             )
     return found
 

@@ -1,4 +1,4 @@
-"""Queues: made, changed, paused, emptied, removed."""
+"""Queues: created, changed, paused, purged, deleted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def create(ledger: Ledger, request: CreateQueue, _now_ms: int, given: Given) -> 
     if fault is not None:
         return refuse(InvalidArgument(fault))
     if request.queue in ledger.queues:
-        return refuse(QueueExists(f"There is a queue {request.queue!r} already."))
+        return refuse(QueueExists(f"Queue {request.queue!r} already exists."))
     return Decision(_created(ledger, request.queue, given), Done())
 
 
@@ -61,7 +61,7 @@ def _name_fault(ledger: Ledger, name: str) -> str | None:
         return fault
     if (place_in(name)[1] or 0) != ledger.partition:  # ids would tell another
         fault = "would be in the journal of a partition" if ledger.partition else "is the name of a partition"
-        return f"{name!r} {fault}; partitions are made by splitting their queue."
+        return f"{name!r} {fault}; to create partitions, split their queue."
     return None
 
 
@@ -77,10 +77,10 @@ def _dlq_fault(ledger: Ledger, name: str, policy: QueuePolicy) -> str | None:
     if dlq is None or dlq == dlq_of(name) or ledger.partition:
         return None
     if is_dlq(name):
-        return f"Queue {name!r} is a dead-letter queue, and has none itself. Leave out dead_letter_queue."
+        return f"Queue {name!r} is a dead-letter queue and cannot have one itself. Leave out dead_letter_queue."
     if dlq not in ledger.queues:
-        cause = f"There is no dead-letter queue {dlq!r:.150} for {name!r:.150}."
-        return f"{cause} Create queue {dlq.removesuffix(DLQ_SUFFIX)!r:.150} first, in a cluster in the same group."
+        cause = f"Dead-letter queue {dlq!r:.150} of queue {name!r:.150} does not exist."
+        return f"{cause} Create queue {dlq.removesuffix(DLQ_SUFFIX)!r:.150} first; in a cluster, in the same group."
     return _cycle_fault(ledger, name, dlq)
 
 
@@ -93,7 +93,7 @@ def _cycle_fault(ledger: Ledger, name: str, dlq: str) -> str | None:
         at = None if is_dlq(at) else ledger.queues[at].policy.dead_letter_queue
     if at is None:
         return None
-    return f"Dead letters would go round: {' to '.join([*way, at])[:300]}. Choose a queue outside of this circle."
+    return f"Dead letters would go in a circle: {' to '.join([*way, at])[:300]}. Choose a queue outside it."
 
 
 def update(ledger: Ledger, request: UpdateQueue, _now_ms: int, given: Given) -> Decision[Done]:
@@ -113,7 +113,7 @@ def delete(ledger: Ledger, request: DeleteQueue, now_ms: int, given: Given) -> D
     if isinstance(queue, FairlaneError):
         return refuse(queue)
     if is_dlq(queue.name):
-        return refuse(InvalidArgument(f"Queue {queue.name!r} goes with the queue it belongs to: delete or purge that."))
+        return refuse(InvalidArgument(f"Queue {queue.name!r} is deleted with its queue; delete or purge that one."))
     ours = (queue.name, dlq_of(queue.name))
     others = (other for other in ledger.queues.values() if other is not queue)
     users = [other for other in others if other.policy.dead_letter_queue in ours]

@@ -1,4 +1,4 @@
-"""What becomes of a message whose lease did not end with an acknowledgement: when it goes again, or why it is dead."""
+"""What becomes of a message whose lease did not end with an acknowledgement: when it is retried, or why it is dead."""
 
 from __future__ import annotations
 

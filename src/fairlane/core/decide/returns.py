@@ -107,14 +107,14 @@ def _became(message: Message, fate: int | DeadReason, now_ms: int) -> Became:
 
 def _nack_fault(request: Nack) -> str | None:
     if request.intent not in ("failure", "defer", "dead"):
-        return f"intent is failure, defer or dead, not {request.intent!r:.60}."
+        return f"intent must be failure, defer or dead, not {request.intent!r:.60}."
     if type(request.error) is not str:
-        return f"An error is a text, not {type(request.error).__name__}."
+        return f"An error must be text, not {type(request.error).__name__}."
     detail = request.detail
     if detail is not None and {type(detail.traceback), type(detail.worker), type(detail.host)} != {str}:
-        return "Traceback, worker and host are texts."
+        return "traceback, worker and host must be text."
     if request.intent == "defer" and (request.error or detail is not None):
-        return "A deferred message has not failed, so it has no error: leave it out, or nack with intent failure."
+        return "A deferred message has not failed, so it has no error: leave the error out, or use intent failure."
     if request.delay_ms is None:
         return None
     return whole_fault("delay_ms", request.delay_ms, least=0, most=limits.TIMESPAN_MS_MAX)

@@ -29,7 +29,7 @@ def too_large(ledger: Ledger, queue: Queue, size: int) -> PayloadTooLarge | None
         ("waiting_bytes_max of all queues together", ledger.limits.waiting_bytes_max),
     ):
         if most is not None and size > most:
-            return PayloadTooLarge(f"{size} bytes of payload are too many: {name} is {most}.")
+            return PayloadTooLarge(f"A payload of {size} bytes is too large: {name} is {most}.")
     return None
 
 

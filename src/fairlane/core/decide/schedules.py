@@ -2,7 +2,7 @@
 
 A tick is settled by a record that is in one commit with the message it enqueues, and only if it lies beyond all that
 are settled and belongs to the spec that holds now. So a tick that was computed twice, or for a spec that was replaced
-while it waited for room or for a script, does nothing the second time.
+while the tick waited for capacity or for a script, does nothing the second time.
 """
 
 from __future__ import annotations
@@ -202,15 +202,15 @@ def _fault(ledger: Ledger, queue: Queue, request: SetSchedule | EnsureSchedule) 
 def spec_fault(spec: ScheduleSpec) -> str | None:
     """Return what is wrong with a spec apart from its cron expression and its message, or None if nothing is."""
     if (spec.cron is None) == (spec.every_ms is None):
-        return "A schedule has either cron or every_ms."
+        return "A schedule needs exactly one of cron and every_ms."
     if spec.every_ms is not None and spec.timezone != "UTC":
-        return f"timezone {spec.timezone!r:.100} has no meaning for every_ms; use cron, or leave it out."
+        return f"timezone {spec.timezone!r:.100} does not apply to every_ms; use cron, or leave it out."
     if spec.cron is not None and spec.anchor_ms:
-        return "anchor_ms has no meaning for cron; use every_ms, or leave it out."
+        return "anchor_ms does not apply to cron; use every_ms, or leave it out."
     if spec.catch_up not in CATCH_UPS:
-        return f"catch_up is one of {', '.join(CATCH_UPS)}, not {spec.catch_up!r:.100}."
+        return f"catch_up must be one of {', '.join(CATCH_UPS)}, not {spec.catch_up!r:.100}."
     if spec.overlap not in OVERLAPS:
-        return f"overlap is one of {', '.join(OVERLAPS)}, not {spec.overlap!r:.100}."
+        return f"overlap must be one of {', '.join(OVERLAPS)}, not {spec.overlap!r:.100}."
     return _number_fault(spec)
 
 
@@ -235,14 +235,16 @@ def _message_fault(ledger: Ledger, queue: Queue, request: SetSchedule | EnsureSc
     if (fault := message_fault(message, ledger.limits.payload_bytes_max)) is not None:
         return fault
     if len(message.payload) > most:
-        cause = f"The payload of a schedule has at most {most} bytes, not {len(message.payload)}."
-        return PayloadTooLarge(f"{cause} The schedule can enqueue a reference to it.")
+        cause = f"The payload of a schedule can have at most {most} bytes, not {len(message.payload)}."
+        return PayloadTooLarge(f"{cause} Enqueue a reference to the data instead.")
     if message.upload is not None:
-        return InvalidArgument("The message of a schedule has no upload, which only one message can have; use payload.")
+        return InvalidArgument(
+            "A schedule's message cannot have an upload, which only one message can use; use payload."
+        )
     if message.dedup_id is not None:
-        return InvalidArgument("The message of a schedule has no dedup_id: the broker enqueues each tick once.")
+        return InvalidArgument("A schedule's message cannot have a dedup_id: the broker enqueues each tick once.")
     if message.unique_key is not None:
-        return InvalidArgument('The message of a schedule has no unique_key; set overlap="skip" on the schedule.')
+        return InvalidArgument('A schedule\'s message cannot have a unique_key; set overlap="skip" on the schedule.')
     if len(message.headers) + len(_OWN_HEADERS) > limits.HEADERS_MAX or set(_OWN_HEADERS) & set(message.headers):
         return InvalidArgument(f"The broker itself adds the headers {' and '.join(_OWN_HEADERS)} to each message.")
     refused = forbidden(queue, [message], [message.fairness_key or DEFAULT_KEY], None)

@@ -50,7 +50,7 @@ def stage(ledger: Ledger, request: Stage, now_ms: int, given: Given) -> Decision
     if _is_published(sink, request.batch) or answer.count <= there:
         return Decision([], answer)
     if request.at != there:
-        cause = f"Part {request.part!r} of batch {request.batch} has {there} messages, and these begin at {request.at}."
+        cause = f"Part {request.part!r} of batch {request.batch} has {there} messages, but these begin at {request.at}."
         return refuse(StageMismatch(cause))
     if (error := _first_fault(ledger, request, given)) is not None:
         return refuse(error)
@@ -79,14 +79,14 @@ def _stage_fault(queue: Queue, request: Stage) -> str | None:
     sink = queue.sinks.get(request.sink)
     is_new = sink is not None and (request.batch, request.part) not in sink.parts
     if fault is None and sink is not None and is_new and len(sink.parts) >= limits.PARTS_MAX:
-        fault = f"Sink {sink.name!r} has PARTS_MAX parts, {limits.PARTS_MAX}: publish them first."
+        fault = f"Sink {sink.name!r} has {limits.PARTS_MAX} parts (PARTS_MAX). Publish them first."
     return fault
 
 
 def _sink_fault(queue: Queue, name: str) -> str | None:
     fault = text_fault("A sink's name", name, most=limits.SINK_NAME_LENGTH_MAX)
     if fault is None and name not in queue.sinks and len(queue.sinks) >= limits.SINKS_MAX:
-        fault = f"Queue {queue.name!r} has SINKS_MAX sinks, {limits.SINKS_MAX}: drop one first."
+        fault = f"Queue {queue.name!r} has {limits.SINKS_MAX} sinks (SINKS_MAX). Drop one first."
     return fault
 
 
@@ -96,13 +96,13 @@ def _first_fault(ledger: Ledger, request: Stage, given: Given) -> FairlaneError 
         faults = (message_fault(message, ledger.limits.payload_bytes_max) for message in request.messages)
     error = next((fault for fault in faults if fault is not None), None)
     if error is None and any(message.dedup_id is not None for message in request.messages):
-        error = InvalidArgument("A staged message has no dedup id: its part and its place make it the only one.")
+        error = InvalidArgument("A staged message cannot have a dedup id: its part and position make it unique.")
     if error is None and any(message.unique_key is not None for message in request.messages):
         error = InvalidArgument(
-            "A staged message has no unique key: whether it is alone is known at its publishing only."
+            "A staged message cannot have a unique key: only when it is published is it known to be unique."
         )
     if error is None and any(message.upload is not None for message in request.messages):
-        error = InvalidArgument("A staged message has its payload with it; to stream payloads, use enqueue.")
+        error = InvalidArgument("A staged message must include its payload; to stream payloads, use enqueue.")
     return error
 
 
@@ -128,7 +128,7 @@ def _never_fits(ledger: Ledger, queue: Queue, messages: Sequence[NewMessage]) ->
             ("waiting_bytes_max", size, known.waiting_bytes_max),
         ):
             if not fits(amount, most):
-                cause = f"{count} messages of {size} bytes are staged as a whole, and {name} {whose} is {most}."
+                cause = f"{count} messages of {size} bytes must be staged together, but {name} {whose} is {most}."
                 return InvalidArgument(f"{cause} Stage fewer at a time, or raise the limit.")
     return None
 
@@ -156,7 +156,7 @@ def publish(ledger: Ledger, request: Publish, now_ms: int, given: Given) -> Deci
         return Decision([], PublishResult(count=count, was_published=True))
     missing = [part for part in request.parts if (request.batch, part) not in sink.parts]
     if missing:
-        cause = f"Of batch {request.batch} of sink {sink.name!r} nothing is staged as part {missing[0]!r:.150}."
+        cause = f"Batch {request.batch} of sink {sink.name!r} has no staged part {missing[0]!r:.150}."
         return refuse(StageMismatch(cause))
     numbers = [number for part in request.parts for number in sink.parts[request.batch, part].numbers()]
     found = _unstaged(ledger, queue, sink, through=request.batch, but=(request.batch, set(request.parts)))
@@ -176,9 +176,9 @@ def _publish_fault(queue: Queue, request: Publish) -> str | None:
         return fault
     parts = request.parts
     if not isinstance(parts, (list, tuple)) or not all(type(part) is str for part in parts):
-        return f"The parts are a list of their names, not {parts!r:.100}."
+        return f"parts must be a list of names, not {parts!r:.100}."
     if len(set(parts)) < len(parts):
-        return "A part is named once."
+        return "parts must not name a part twice."
     if (fault := excess_of("parts", parts, "PARTS_MAX")) is not None:
         return fault
     return None

@@ -38,7 +38,7 @@ def begin(ledger: Ledger, request: BeginUpload, now_ms: int, given: Given) -> De
         return refuse(no_queue(request.queue))
     usage, limits = ledger.uploaders.get(given.by or ""), ledger.limits
     if usage is not None and usage.messages >= limits.uploads_max:
-        cause = f"{_who(given.by)} has uploads_max open uploads, {limits.uploads_max}."
+        cause = f"{_who(given.by)} has {usage.messages} open uploads; uploads_max is {limits.uploads_max}."
         return refuse(TooManyUploads(cause, retry_after_ms=RETRY_AFTER_MS))
     if request.size is not None and (error := _too_large(ledger, queue, request.size)) is not None:
         return refuse(error)
@@ -77,7 +77,7 @@ def store_piece(ledger: Ledger, request: UploadPiece, _now_ms: int, given: Given
     if isinstance(upload, FairlaneError):
         return refuse(upload)
     if type(request.data) is not bytes:
-        return refuse(InvalidArgument(f"A piece is bytes, not {type(request.data).__name__}."))
+        return refuse(InvalidArgument(f"A piece must be bytes, not {type(request.data).__name__}."))
     if (fault := whole_fault("index", request.index, least=0, most=_INDEX_MOST)) is not None:
         return refuse(InvalidArgument(fault))
     if upload.has(request.index):
@@ -110,10 +110,10 @@ def _excess(ledger: Ledger, queue: Queue, upload: Upload, request: UploadPiece) 
         return error
     usage = ledger.uploaders.get(upload.caller, KeyUsage())
     if usage.size + size > limits.uploads_bytes_max:
-        cause = f"{_who(upload.caller or None)} has uploads_bytes_max bytes in open uploads."
-        return TooManyUploads(f"{cause[:-1]}, {limits.uploads_bytes_max}.", retry_after_ms=RETRY_AFTER_MS)
+        cause = f"{_who(upload.caller or None)} has {usage.size} bytes in open uploads; uploads_bytes_max is "
+        return TooManyUploads(f"{cause}{limits.uploads_bytes_max}.", retry_after_ms=RETRY_AFTER_MS)
     if limits.waiting_bytes_max is not None and ledger.size + size > limits.waiting_bytes_max:
-        cause = f"All queues together have waiting_bytes_max bytes, {limits.waiting_bytes_max}."
+        cause = f"All queues together have {ledger.size} bytes; waiting_bytes_max is {limits.waiting_bytes_max}."
         return GlobalFull(cause, retry_after_ms=RETRY_AFTER_MS)
     return None
 
@@ -122,7 +122,7 @@ def _too_large(ledger: Ledger, queue: Queue, size: int) -> PayloadTooLarge | Non
     """Return the limit that a payload of at least this size exceeds by itself, or None if there is none."""
     most = ledger.limits.upload_bytes_max
     if size > most:
-        return PayloadTooLarge(f"{size} bytes of payload are too many: upload_bytes_max is {most}.")
+        return PayloadTooLarge(f"A payload of {size} bytes is too large: upload_bytes_max is {most}.")
     return too_large(ledger, queue, size)
 
 

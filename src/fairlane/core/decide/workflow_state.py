@@ -27,14 +27,14 @@ def set_state(ledger: Ledger, request: SetState, now_ms: int, _given: Given) -> 
     state = message.after.state if message.after is not None else None
     etag = None if state is None else number_text(state)
     if request.etag != etag:
-        return refuse(StateMismatch(f"The state of message {message.id} is version {etag}."))
+        return refuse(StateMismatch(f"The state of message {message.id} is at version {etag}."))
     if request.state is None:
         records: list[AnyRecord] = []
         if state is not None:
             records.append(StateRemoved(ledger.next_sequence, queue.name, message.number))
         return Decision(records, Etag(correlation_id=message.correlation_id))
     if type(request.state) is not bytes or len(request.state) > limits.STATE_BYTES_MAX:
-        return refuse(InvalidArgument(f"Workflow state is at most {limits.STATE_BYTES_MAX} bytes."))
+        return refuse(InvalidArgument(f"Workflow state must be bytes, at most {limits.STATE_BYTES_MAX} of them."))
     sequence = ledger.next_sequence
     record = StateSet(sequence, queue.name, message.number, len(request.state))
     written = Etag(etag=number_text(sequence), correlation_id=message.correlation_id)

@@ -89,7 +89,7 @@ class Upload:
     def fault(self, index: int, size: int) -> str | None:
         """Return why a piece does not fit to those that have arrived, or None if it does."""
         if not 0 < size <= self.piece_bytes:
-            return f"A piece of this upload has 1 to {self.piece_bytes} bytes, not {size}."
+            return f"A piece of this upload must have 1 to {self.piece_bytes} bytes, not {size}."
         last = len(self.numbers) - 1
         if size < self.piece_bytes and (index < last or self.short_at not in (None, index)):
             return f"Piece {index} has {size} bytes and is not the last; all others have {self.piece_bytes}."

@@ -173,7 +173,7 @@ class Channels:
         except BaseException as error:
             self._forget(number)
             if isinstance(error, asyncio.CancelledError):
-                broker.abandon(channel.consumer)  # it may have been attached all the same
+                broker.abandon(channel.consumer)  # it may still have been attached
             if isinstance(error, FairlaneError):
                 raise self._server.explained(error) from error
             raise

@@ -64,7 +64,7 @@ def check_json(body: bytes | bytearray) -> None:
     """
     if body.count(b",") > JSON_COMMAS_MAX:
         raise RequestTooLarge(
-            f"A JSON request has at most {JSON_COMMAS_MAX} commas (JSON_COMMAS_MAX), which bound its items."
+            f"A JSON request can have at most {JSON_COMMAS_MAX} commas (JSON_COMMAS_MAX), which bound its items."
         )
 
 

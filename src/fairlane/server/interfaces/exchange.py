@@ -340,8 +340,8 @@ class Exchange:
 
 def _too_large(limits: CallLimits, most: int) -> RequestTooLarge:
     if most < limits.body_bytes_max:
-        return RequestTooLarge(f"A JSON request has at most {most} bytes (json_body_bytes_max).")
-    return RequestTooLarge(f"A request has at most {most} bytes (body_bytes_max).")
+        return RequestTooLarge(f"A JSON request can have at most {most} bytes (json_body_bytes_max).")
+    return RequestTooLarge(f"A request can have at most {most} bytes (body_bytes_max).")
 
 
 def line_of(value: Any, kind: str) -> bytes:  # noqa: ANN401 - whatever can be encoded

@@ -70,7 +70,7 @@ class HealthChecks:
         data = await self._reads.read(context, call.holder(ANYBODY))
         if len(data) > _NAME_BYTES_MAX:
             del data  # the traceback of the error must not keep it
-            raise InvalidArgument(f"A health check has at most {_NAME_BYTES_MAX} bytes.")
+            raise InvalidArgument(f"A health check can have at most {_NAME_BYTES_MAX} bytes.")
         try:
             return health_pb2.HealthCheckRequest.FromString(data)
         except DecodeError as error:

@@ -1,9 +1,9 @@
 """Read the messages of gRPC calls, a bounded number at a time.
 
-gRPC collects a whole message, up to ``body_bytes_max``, before anyone sees how large it is. So what is bounded is how
-many messages are being collected: of one caller, so that none can use up what all others have, and in all. Calls beyond
-that wait for their turn, while HTTP/2 holds back what their clients send. A message that does not arrive in time ends
-its call, so a client that stalls does not keep its turn.
+gRPC collects a whole message, up to ``body_bytes_max``, before anyone sees how large it is. So the number of messages
+that are being collected is bounded: for each caller, so that none can use up what all others have, and in total. Calls
+beyond that wait for their turn, while HTTP/2 holds back what their clients send. A message that does not arrive in time
+ends its call, so a client that stalls does not keep its turn.
 
 A call that waits is one of the calls that gRPC serves at a time, so a caller may only have a limited number of them.
 """

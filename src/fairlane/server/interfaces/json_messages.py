@@ -34,7 +34,7 @@ class JsonMessage(NewMessage, frozen=True, kw_only=True, forbid_unknown_fields=T
         if self.json is UNSET:
             return NewMessage(**fields)
         if self.payload:
-            raise InvalidArgument("A message has both payload and json; give one of them.")
+            raise InvalidArgument("A message has both payload and json; send only one of them.")
         return NewMessage(**fields | {"payload": bytes(self.json)})
 
 

@@ -1,7 +1,7 @@
 """What a connection still has to send: frames in order, many small ones in one message, and bounded.
 
 Callbacks of the loop put frames here, and the outbox writes them to the socket at the end of the same pass, so that no
-other connection waits for a slow reader. When too much lies here (``has_capacity``), the connection reads no more
+other connection waits for a slow reader. When too much is waiting here (``has_capacity``), the connection reads no more
 calls: a slow reader slows down only itself.
 """
 

@@ -1,7 +1,7 @@
 """Large raw payloads over HTTP: a body becomes pieces as it arrives, and a payload is sent piece by piece.
 
-Neither way more than a few pieces are in memory, whatever the size. A body that arrives faster than its pieces are
-stored is not read from the socket meanwhile, and a payload is read from the store only as fast as the caller takes it.
+Either way, at most a few pieces are in memory, whatever the size. A body that arrives faster than its pieces are stored
+is not read from the socket meanwhile, and a payload is read from the store only as fast as the caller takes it.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def check_lease(request: Lease) -> None:
         InvalidArgument: it asks for more.
     """
     if request.count != 1:
-        raise InvalidArgument(f"{RAW} holds one message; count must be 1, not {request.count}.")
+        raise InvalidArgument(f"{RAW} can hold only one message; count must be 1, not {request.count}.")
     if request.with_state:
         raise InvalidArgument(
             f"{RAW} can't hold workflow state; accept {JSON} or {MSGPACK}, or read the state separately."

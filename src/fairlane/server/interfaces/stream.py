@@ -232,7 +232,7 @@ class StreamConnection:
         name = call.verb
         decode = (WITH_COLUMNS if self.has_columns else DECODERS).get(name)
         if decode is None:
-            raise RouteNotFound(f"There is no verb {name!r:.100}.")
+            raise RouteNotFound(f"Unknown verb {name!r:.100}.")
         if self.server.rates is not None:
             self.server.admit(self._caller, self._address)
         if self._caller.grants is not None and name in STREAM_VERBS:
@@ -270,7 +270,7 @@ class StreamConnection:
         if not request.wait_ms:
             return
         if self._waits >= self._calls_max:
-            cause = f"{self._waits} calls wait on this connection already; calls_max is {self._calls_max}."
+            cause = f"{self._waits} calls are waiting on this connection already; calls_max is {self._calls_max}."
             raise TooManyWaiters(cause, retry_after_ms=_RETRY_AFTER_MS)
         self.server.waiters.begin(self._holder)
         self._waits += 1

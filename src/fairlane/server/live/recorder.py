@@ -49,7 +49,7 @@ class HistoryRecorder:
             try:
                 await self.sample()
             except Exception:  # noqa: BLE001 - one lost sample is a gap; the recorder must go on
-                _log.exception("A sample of the history failed; the next one follows in %d s.", SAMPLE_MS // 1000)
+                _log.exception("A sample of the history failed; the next one is due in %d s.", SAMPLE_MS // 1000)
 
     async def sample(self) -> None:
         """Take one sample of all queues."""

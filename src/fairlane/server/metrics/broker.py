@@ -32,7 +32,7 @@ def _store_families(measured: BrokerMetrics) -> Iterator[Family]:
         (
             "fairlane_internal_errors_total",
             "counter",
-            "Requests refused because of a bug in the broker; each is in the log.",
+            "Requests refused because of a bug in the broker; each is logged.",
             engine.internal_errors,
         ),
         ("fairlane_recoveries_total", "counter", "Recoveries, including the one at startup.", engine.recoveries),
@@ -65,10 +65,10 @@ def _throttle_families(measured: BrokerMetrics) -> Iterator[Family]:
 
 
 def _disk_families(measured: BrokerMetrics) -> Iterator[Family]:
-    description = "Payloads and workflow states that are kept."
+    description = "Payloads and workflow states in the store."
     yield Family("fairlane_held_bytes", "gauge", description, single(measured.held_bytes))
     for limit, used in measured.used.items():
-        description = f"Part of {limit}, the limit on all queues together, that is used."
+        description = f"Fraction used of {limit}, the limit on all queues together."
         yield Family(f"fairlane_{limit.removesuffix('_max')}_used_ratio", "gauge", description, single(used))
     if (disk := measured.disk) is not None:
         yield Family("fairlane_disk_bytes", "gauge", "Size of the disk of the store.", single(disk.total))

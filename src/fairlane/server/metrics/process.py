@@ -22,11 +22,11 @@ _START_TICKS: Final = 19
 def process_families() -> Iterator[Family]:
     """Yield what is known of this process: processor time, memory, descriptors, and since when it runs."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    description = "Processor time of the process, user and system."
+    description = "CPU time of the process, user and system."
     yield Family("process_cpu_seconds_total", "counter", description, single(used.ru_utime + used.ru_stime))
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit != resource.RLIM_INFINITY:
-        yield Family("process_max_fds", "gauge", "Most file descriptors that may be open.", single(limit))
+        yield Family("process_max_fds", "gauge", "Limit on open file descriptors.", single(limit))
     with suppress(OSError, ValueError):  # only Linux has these files
         yield from _proc_families(_PROC)
 

@@ -160,10 +160,10 @@ def _record_families(
     labels = ("queue", "event", "reason")
     yield Family("fairlane_messages_total", "counter", "Messages by event and reason.", labelled(labels, events))
     refused = {(queue, code): counts.refused[code] for queue, counts in queues.items() for code in _LIMIT_CODES}
-    description = "Messages that a limit kept out, by error code."
+    description = "Messages refused because of a limit, by error code."
     yield Family("fairlane_refused_total", "counter", description, labelled(("queue", "code"), refused))
     ticks = {(queue, outcome): count for queue, counts in queues.items() for outcome, count in counts.ticks.items()}
-    description = "Ticks of schedules, by what became of them."
+    description = "Ticks of schedules, by outcome."
     yield Family("fairlane_schedule_ticks_total", "counter", description, labelled(("queue", "outcome"), ticks))
     sizes = {queue: counts.size for queue, counts in queues.items()}
     yield Family("fairlane_enqueued_bytes_total", "counter", "Payload bytes enqueued.", by("queue", sizes))
@@ -177,7 +177,7 @@ def _wait_families(queues: Mapping[str, QueueCounts], exemplars: Mapping[str, di
         if counts.waits.count
         for sample in histogram_samples(counts.waits, (("queue", queue),), exemplars.get(queue))
     ]
-    description = "Time from when a message could be leased until it was leased."
+    description = "Time from when a message became due until it was leased."
     yield Family("fairlane_delivery_wait_seconds", "histogram", description, waits)
     reasons = {
         (queue, reason): getattr(counts, f"{reason}_ms") / 1000

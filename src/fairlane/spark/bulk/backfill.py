@@ -121,7 +121,7 @@ def _snapshot(rows: Callable[[], DataFrame], backfill: Backfill) -> About:
         if (about.queue, about.source) != (backfill.queue, backfill.source):
             raise InvalidArgument(
                 f"{backfill.work} has rows of {about.source!r:.200} for queue {about.queue}: "
-                "give this backfill another name, or remove the folder if it is not to go on."
+                "give this backfill another name, or remove the folder to abandon the earlier one."
             )
         return about
     frame = rows()

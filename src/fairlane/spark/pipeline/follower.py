@@ -46,7 +46,7 @@ def follow(
                 raise
             failures = metrics.fail(code_of(error))
             wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(failures - 1, _DOUBLINGS_MAX))
-            tell(f"Attempt {failures} failed, the next one follows in {wait_s:g} s. {_cause_of(error)}")
+            tell(f"Attempt {failures} failed; retrying in {wait_s:g} s. {_cause_of(error)}")
             pace.wait(wait_s)
             continue
         if failures := metrics.succeed(report):

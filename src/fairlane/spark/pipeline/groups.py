@@ -64,7 +64,7 @@ def groups_of(broker: AllVerbs[Any], journals: Sequence[JournalCoverage], queue:
     view = _cluster(broker) if queue is not None or len(journals) > 1 or journals[0].group else None
     if view is None and len(journals) > 1:
         raise InvalidArgument(
-            f"The tables are of {len(journals)} journals of a cluster, and the server is not a node of a cluster. "
+            f"The tables come from {len(journals)} journals of a cluster, but the server is not a node of a cluster. "
             "Pass the addresses of its nodes with --server."
         )
     if view is None:

@@ -133,7 +133,7 @@ def footer_of(path: Path) -> Footer:
     try:
         known = pq.read_metadata(path)
     except (pa.ArrowInvalid, OSError) as error:
-        raise StoreCorrupt(f"{path} is damaged or no segment of a journal: {error}.") from error
+        raise StoreCorrupt(f"{path} is damaged or not a journal segment: {error}.") from error
     groups = [known.row_group(group) for group in range(known.num_row_groups)]
     columns = [group.column(at) for group in groups for at in range(group.num_columns)]
     bounds = [column.statistics for column in columns if column.path_in_schema == "at_ms"]

@@ -81,7 +81,7 @@ class LiveJournal:
         span = journal.span()
         known = {each.journal_id: each for each in journals}.get(span.journal_id)
         if known is None:
-            raise JournalMismatch(f"The server was replaced just now: its journal is {span.journal_id}.")
+            raise JournalMismatch(f"The server has just been replaced: its journal is {span.journal_id}.")
         _check_continued(journal, known)
         after = max(known.reached, span.beginning)
         self._hold(after)

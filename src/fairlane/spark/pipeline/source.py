@@ -128,7 +128,7 @@ def _beginning(path: Path) -> tuple[int, int]:
     try:
         known = pq.read_metadata(path)
     except (pa.ArrowInvalid, OSError) as error:
-        raise StoreCorrupt(f"{path} is damaged or no segment of a journal: {error}.") from error
+        raise StoreCorrupt(f"{path} is damaged or not a journal segment: {error}.") from error
     told = identity_in(known.metadata)
     at = known.schema.to_arrow_schema().get_field_index("at_ms")
     began_ms = known.row_group(0).column(at).statistics.min if known.num_row_groups and known.num_rows else 0

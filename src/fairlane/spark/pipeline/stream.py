@@ -75,8 +75,8 @@ class StreamedBatch:
         reached = next((each.reached for each in journals if each.journal_id == self.end.journal_id), 0)
         if self.start is not None and self.start.journal_id == self.end.journal_id and reached < self.start.sequence:
             raise StoreCorrupt(
-                f"The checkpoint is at {self.start.sequence}, but the tables reach to {reached} only. "
-                "They don't belong together: delete the checkpoint, then the stream continues where the tables end."
+                f"The checkpoint is at {self.start.sequence}, but the tables reach only to {reached}. "
+                "They don't belong together. Delete the checkpoint; the stream then continues where the tables end."
             )
         found = self.live.new(journals)
         if not found or self.end.sequence < found[0].covers[0]:
@@ -185,4 +185,4 @@ def _offset(checkpoint: Path, number: int) -> Offset:
     try:
         return msgspec.json.decode(path.read_text().strip().splitlines()[-1], type=Offset)
     except (OSError, IndexError, msgspec.DecodeError) as error:
-        raise StoreCorrupt(f"{path} is no offset of a stream of the journal: {error}.") from error
+        raise StoreCorrupt(f"{path} is not an offset of a journal stream: {error}.") from error

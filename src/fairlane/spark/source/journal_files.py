@@ -51,7 +51,7 @@ class JournalFiles:
         try:
             told = identity_in(pq.read_metadata(file.file, filesystem=system).metadata)
         except (pa.ArrowInvalid, OSError) as error:
-            raise StoreCorrupt(f"{file.file} is damaged or no segment of a journal: {error}.") from error
+            raise StoreCorrupt(f"{file.file} is damaged or not a journal segment: {error}.") from error
         return 0 if told is None else told.since
 
     def has_news(self, after: int, until: int) -> bool:

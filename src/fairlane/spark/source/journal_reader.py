@@ -72,8 +72,8 @@ class _JournalReading:
         if after < span.beginning:
             if self._options.on_trimmed == "fail":
                 raise JournalTrimmed(
-                    f"The journal begins after position {span.beginning}, and is to be read from {after}. "
-                    "What lies between is gone; with the option on_trimmed=skip it is left out."
+                    f"The journal begins after position {span.beginning}, but the query reads from {after}. "
+                    "The events in between are gone; set the option on_trimmed=skip to skip them."
                 )
             after = span.beginning
         parts = self._journal.parts(after, until, least=self._options.partitions)

@@ -141,7 +141,7 @@ class ServerJournal:
     def _short(self, reached: int, until: int) -> FairlaneError:
         """Return the error for a journal that is shorter than it was."""
         if self._queue is not None:
-            return QueueMoving(f"{self.at} has the journal up to {reached} only, not up to {until}.")
+            return QueueMoving(f"{self.at} has the journal only up to {reached}, not up to {until}.")
         return JournalMismatch(
             f"The journal ends at {reached} but used to reach {until}. Its store was restored from a backup."
         )

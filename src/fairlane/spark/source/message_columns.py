@@ -131,7 +131,7 @@ def layout(asked: StructType, known: pa.Schema) -> pa.Schema:
             raise InvalidArgument(f"Unknown column {field.name!r:.100}. Known columns: {', '.join(types)}.")
         if field.dataType != types[field.name]:
             expected = types[field.name].simpleString()
-            raise InvalidArgument(f"Column {field.name} is {expected}, not {field.dataType.simpleString()}.")
+            raise InvalidArgument(f"Column {field.name} must be {expected}, not {field.dataType.simpleString()}.")
     return pa.schema([pa.field(one.name, known.field(one.name).type, nullable=one.nullable) for one in asked.fields])
 
 

@@ -175,7 +175,7 @@ def _whole(client: Client, delivery: Delivery) -> Delivery:
         return delivery
     if size > PAYLOAD_BYTES_MAX:
         raise PayloadTooLarge(
-            f"Message {delivery.id} of queue {delivery.queue!r} has {size} bytes, a row at most {PAYLOAD_BYTES_MAX}. "
+            f"Message {delivery.id} of queue {delivery.queue!r} has {size} bytes; a row holds {PAYLOAD_BYTES_MAX}. "
             "Let another consumer process it before Spark does."
         )
     payload = bytearray()
@@ -210,8 +210,8 @@ class _Seat:
             self._claimed = 1 << 62  # it was right once, and only we claim from now on
             return
         raise InvalidArgument(
-            f"The checkpoint is at claim {done} of consumer {self._options.consumer!r}, of which the broker knows "
-            f"{self._claimed}: it was released, and what it had claimed waits again. Begin with a new checkpoint."
+            f"The checkpoint is at claim {done} of consumer {self._options.consumer!r}, but the broker knows only "
+            f"{self._claimed}: the consumer was released, and its claimed messages wait again. Use a new checkpoint."
         )
 
     def keep_alive(self, claim: int) -> None:

@@ -67,7 +67,7 @@ def check_columns(schema: T.StructType) -> None:
             raise InvalidArgument(f"Unknown message column {field.name!r:.100}: drop or rename it. {hint}")
         expected, fits = _COLUMNS[field.name]
         if not fits(field.dataType):
-            raise InvalidArgument(f"Column {field.name} is {expected}, not {field.dataType.simpleString()}.")
+            raise InvalidArgument(f"Column {field.name} must be {expected}, not {field.dataType.simpleString()}.")
         if names.count(field.name) > 1:
             raise InvalidArgument(f"Column {field.name} occurs twice. Rename or drop one of them.")
     if "payload" not in names:

@@ -148,7 +148,7 @@ def _with_service(recording: Recording, loads: Mapping[str, Load]) -> Recording:
 def _with_arrivals(recording: Recording, loads: Mapping[str, Load]) -> Recording:
     times = _factors(recording, loads, "arrivals")
     if times.sum() > MESSAGES_MAX:
-        raise CandidateInvalid(f"Under this load {int(times.sum())} messages come; at most {MESSAGES_MAX} are allowed.")
+        raise CandidateInvalid(f"{int(times.sum())} messages arrive under this load; the limit is {MESSAGES_MAX}.")
     source, shift_ms = _copies(recording, times)
     at_ms = np.array(recording.at_ms, dtype=np.int64)
     whole_ms = int(at_ms.max()) + 1

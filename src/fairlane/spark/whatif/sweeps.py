@@ -69,7 +69,7 @@ def assumed(assumptions: Sequence[str], queues: Sequence[str], policies: Mapping
     """
     for text in assumptions:
         if "," in text:
-            raise CandidateInvalid(f"An assumption has one value, not several as {text!r:.100} has.")
+            raise CandidateInvalid(f"An assumption takes one value, not several as {text!r:.100} has.")
     return sweep(Scenario(name=ORIGINAL), assumptions, queues, policies)[0]
 
 

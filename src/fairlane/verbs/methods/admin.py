@@ -28,7 +28,7 @@ _EVERYTHING = DeadLetterFilter()
 class AdminVerbs(Verbs):
     """What operators do with queues, config, hooks, dead letters, the journal, API keys and a cluster.
 
-    ``by`` is who asks, for the journal of a broker in this process; a server uses the name of the API key.
+    ``by`` names the caller in the journal of a broker in this process; a server uses the name of the API key.
     """
 
     # ---------------------------------------------------------------------------------------------------------- queues
@@ -112,12 +112,12 @@ class AdminVerbs(Verbs):
         return answer.count
 
     def queues(self) -> list[QueueView]:
-        """Return all queues in short, by name."""
+        """Return all queues in brief, by name."""
         answer = self.call(queues.ListQueues())
         return answer.queues
 
     def queue(self, queue: str, *, keys_max: int = 0) -> QueueView:
-        """Return a queue in short, or with up to ``keys_max`` of its fairness keys, those with the most messages.
+        """Return a queue in brief, or with up to ``keys_max`` of its fairness keys, those with the most messages.
 
         Raises:
             QueueNotFound, InvalidArgument: there is no answer.
@@ -153,10 +153,10 @@ class AdminVerbs(Verbs):
         Args:
             key: the config key.
             value: the value; None removes it.
-            owner: who is responsible for the value, for the journal.
-            reason: why it is set, for the journal.
+            owner: who is responsible for the value, recorded in the journal.
+            reason: why it is set, recorded in the journal.
             expire_after_ms: after this time the broker restores the value that was set without an expiry before.
-            by: who asks, for the journal.
+            by: the caller, recorded in the journal.
 
         Raises:
             InvalidArgument: nothing was changed.
@@ -192,7 +192,7 @@ class AdminVerbs(Verbs):
         """Set a throttle in one commit: tokens per second, and the most it saves up. Without a rate it is removed.
 
         A new throttle begins full. Without a burst it saves up one second's worth, at least 1. With the charge ``cost``
-        a message takes as many tokens as it costs, and not one.
+        a message takes as many tokens as it costs, instead of one.
 
         Raises:
             InvalidArgument: nothing was changed.
@@ -209,7 +209,7 @@ class AdminVerbs(Verbs):
         return answer.values
 
     def list_temporary_config(self, prefix: str = "") -> list[config.TemporaryValue]:
-        """Return the config values that expire, of those whose config keys begin with a prefix."""
+        """Return the config values that expire and whose config keys begin with a prefix."""
         answer = self.call(config.ListConfig(prefix=prefix))
         return answer.temporary
 
@@ -268,7 +268,7 @@ class AdminVerbs(Verbs):
             rate: messages per second, at most.
             is_dry_run: only count them.
             target: the queue to move them to; each to the queue it came from by default.
-            by: who asks, for the journal.
+            by: the caller, recorded in the journal.
 
         Raises:
             QueueNotFound, NotADlq, InvalidArgument: it was not started.
@@ -287,7 +287,7 @@ class AdminVerbs(Verbs):
         return self.call(dead_letters.GetRedrive(id=redrive_id))
 
     def redrives(self) -> list[RedriveView]:
-        """Return the redrives that run and the last that have ended, the latest last."""
+        """Return the running and the recently ended redrives, the latest last."""
         answer = self.call(dead_letters.ListRedrives())
         return answer.redrives
 
@@ -349,7 +349,7 @@ class AdminVerbs(Verbs):
     # -------------------------------------------------------------------------------------------------------- API keys
 
     def create_key(self, name: str, grants: Sequence[keys.Grant], *, expires_ms: int | None = None) -> keys.CreatedKey:
-        """Create an API key. Its secret is returned only now.
+        """Create an API key. Its secret is returned only this once.
 
         Raises:
             InvalidArgument: it was not created.
@@ -384,9 +384,9 @@ class AdminVerbs(Verbs):
         self.call(cluster.MoveQueue(queue=queue, node=node))
 
     def split_queue(self, queue: str, partitions: int) -> Split:
-        """Split a queue into partitions, which different nodes can own, and return how it is split then.
+        """Split a queue into partitions, which different nodes can own, and return how it is split now.
 
-        Producers and consumers keep using its name. With fewer partitions than before, those beyond take no new
+        Producers and consumers keep using its name. With fewer partitions than before, the surplus ones take no new
         messages; a second call, once they are empty, deletes them. Repeat the same call after an interruption.
         """
         return self.call(cluster.SplitQueue(queue=queue, partitions=partitions))

@@ -19,7 +19,7 @@ class Verbs(ABC):
 
         Args:
             request: any request of ``fairlane.verbs``.
-            by: who asks, for the journal of a broker in this process; a server uses the name of the API key.
+            by: the caller, for the journal of a broker in this process; a server uses the name of the API key.
 
         Raises:
             FairlaneError: the request was refused.

@@ -25,7 +25,7 @@ from fairlane.verbs.methods.conversions import messages_of
 
 
 class BatchVerbs(Verbs):
-    """What programs do that work batch by batch and must be able to repeat a batch."""
+    """Methods for programs that work batch by batch and must be able to repeat a batch."""
 
     # ------------------------------------------------------------------------------------------ registered consumers
 

@@ -233,7 +233,7 @@ def throttle_values(name: str, rate: float | None, burst: float | None, charge: 
         InvalidArgument: the name is not a text.
     """
     if not isinstance(name, str):
-        raise InvalidArgument(f"The name of a throttle is a text, not {type(name).__name__}.")
+        raise InvalidArgument(f"The name of a throttle must be a string, not {type(name).__name__}.")
     return {
         f"throttle:{name}:burst": None if burst is None or rate is None else repr(burst),
         f"throttle:{name}:charge": None if charge == BY_MESSAGE or rate is None else charge,

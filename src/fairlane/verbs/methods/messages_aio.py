@@ -201,9 +201,9 @@ class AsyncMessageVerbs(AsyncVerbs, Generic[M]):
     ) -> FannedOutIds:
         """Enqueue messages by queue, the members, and ``then``, which enters ``queue`` when all of them have ended.
 
-        All of it happens or nothing. A member has ended when it is acknowledged, is a dead letter, or is removed; what
-        it forwards takes its place. If one was not acknowledged, ``then`` becomes a dead letter, or runs all the same
-        with ``on_failure="run"``. Safe to repeat: a ``name`` that is known is answered with the same ids.
+        Everything happens or nothing. A member has ended when it is acknowledged, is a dead letter, or is removed; what
+        it forwards takes its place. If one was not acknowledged, ``then`` becomes a dead letter, or still runs with
+        ``on_failure="run"``. Safe to repeat: a ``name`` that is known returns the same ids.
 
         Raises:
             QueueNotFound, InvalidArgument, PayloadTooLarge, QueueFull, KeyFull, GlobalFull: a message was refused;
@@ -306,7 +306,7 @@ class AsyncMessageVerbs(AsyncVerbs, Generic[M]):
         """Remove a message. If it is leased, its lease is revoked at once, unless it should be removed only while it
         waits.
 
-        The consumer is told over its stream, and its later calls about the message raise ``MessageCancelled``.
+        The consumer is notified over its stream, and its later calls about the message raise ``MessageCancelled``.
 
         Raises:
             QueueNotFound, MessageNotFound, MessageCancelled, NotPending: it was not removed.
@@ -347,7 +347,7 @@ class AsyncMessageVerbs(AsyncVerbs, Generic[M]):
         """Return messages without leasing them, in the order in which they came, from the one after ``after``.
 
         ``wanted`` selects messages, mostly dead letters, and ``status`` those that wait, are delayed or leased. With
-        bodies the answer ends once it has ``answer_bytes_max``: ask for those after the last.
+        bodies the answer ends once it has ``answer_bytes_max``: request those after the last one next.
 
         Raises:
             QueueNotFound, InvalidArgument: there is no answer.

@@ -9,16 +9,16 @@ from fairlane.verbs.methods.base_aio import AsyncVerbs
 
 
 class AsyncScheduleVerbs(AsyncVerbs):
-    """What enqueues messages again and again: by cron expressions with time zones, and at intervals.
+    """Methods for schedules, which enqueue messages by cron expressions with time zones, or at intervals.
 
-    A schedule belongs to its queue, and is deleted with it. ``by`` is who asks, for the journal of a broker in this
+    A schedule belongs to its queue, and is deleted with it. ``by`` names the caller in the journal of a broker in this
     process; a server uses the name of the API key.
     """
 
     async def set_schedule(
         self, queue: str, name: str, spec: ScheduleSpec, *, by: str | None = None
     ) -> schedules.SetScheduleResult:
-        """Create a schedule, or replace it. Safe to repeat: a schedule that stays the same is not changed.
+        """Create a schedule, or replace it. Safe to repeat: setting the same schedule again changes nothing.
 
         A schedule that is replaced keeps its pause and its counts. If its expression stays the same, no tick is lost or
         repeated; a new one counts from now.
@@ -50,7 +50,7 @@ class AsyncScheduleVerbs(AsyncVerbs):
         await self.call(schedules.PauseSchedule(queue=queue, name=name), by=by)
 
     async def resume_schedule(self, queue: str, name: str, *, by: str | None = None) -> None:
-        """Resume a schedule that was paused. Its catch-up policy applies to the ticks that came meanwhile.
+        """Resume a schedule that was paused. Its catch-up policy applies to ticks that were due during the pause.
 
         Raises:
             QueueNotFound, ScheduleNotFound: nothing was resumed.

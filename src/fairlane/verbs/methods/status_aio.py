@@ -9,7 +9,7 @@ from fairlane.verbs.status import GetResult, GetStatus, ReportProgress
 
 
 class AsyncStatusVerbs(AsyncVerbs):
-    """What producers ask about the messages that they have enqueued."""
+    """Methods for producers, about the messages that they have enqueued."""
 
     async def status(
         self, message_id: str, *, queue: str | None = None, wait_ms: int = 0, after: str | None = None
@@ -17,8 +17,8 @@ class AsyncStatusVerbs(AsyncVerbs):
         """Return the status of a message: where it waits, who works on it, or how it ended.
 
         With ``wait_ms`` it waits for the end of the message; with ``after``, the ``version`` of an earlier status, for
-        any change. A message that has ended is known for its ``result_ttl_ms``, and then as far as the journal goes.
-        A cluster finds the message sooner if its queue is given.
+        any change. A message that has ended is known for its ``result_ttl_ms``, and then as far as the journal goes. A
+        cluster finds the message faster if its queue is given.
 
         Raises:
             MessageNotFound: no such message is known.

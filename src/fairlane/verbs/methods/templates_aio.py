@@ -25,15 +25,15 @@ class AsyncTemplateVerbs(AsyncVerbs):
     ) -> None:
         """Set the template of new queues whose names match a pattern. Queues that exist are not changed.
 
-        The template of the name itself holds, or else the one with the longest prefix. It is the config value
-        ``queue_template:PATTERN``.
+        The template for the exact name applies, or else the one with the longest matching prefix. It is the config
+        value ``queue_template:PATTERN``.
 
         Args:
             pattern: a name, a prefix followed by a star, or a star for all names.
-            policy: the fields that policies of new queues begin with; those of ``create_queue`` come on top.
+            policy: the fields that policies of new queues begin with; those of ``create_queue`` override them.
             auto_create: create a missing queue when a message is enqueued or leased there.
-            queues_max: from how many queues on, of any name, it creates no more.
-            by: who asks, for the journal.
+            queues_max: create no more queues once there are this many, of any name.
+            by: the caller, recorded in the journal.
 
         Raises:
             InvalidArgument: nothing was changed.

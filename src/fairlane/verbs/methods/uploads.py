@@ -9,7 +9,7 @@ from fairlane.verbs.uploads import BeginUpload, DropUpload, ListUploads, Payload
 
 
 class UploadVerbs(Verbs):
-    """What producers and consumers of large payloads do. Clients have ``enqueue_stream``, which does all of it."""
+    """Methods for producers and consumers of large payloads. Clients have ``enqueue_stream``, which uses them all."""
 
     def begin_upload(self, queue: str, *, fairness_key: Key | None = None, size: int | None = None) -> UploadView:
         """Begin to upload a payload in pieces, for a message that names the upload when it is enqueued.
@@ -25,7 +25,7 @@ class UploadVerbs(Verbs):
     def upload_piece(self, queue: str, upload_id: str, index: int, data: bytes) -> None:
         """Store a piece of an upload. Pieces are numbered from 0, and all but the last have ``piece_bytes``.
 
-        They may come in any order, and one that is there already is not stored again.
+        They may come in any order, and one that is already there is not stored again.
 
         Raises:
             QueueNotFound, UploadNotFound, Forbidden, InvalidArgument, UploadMismatch: it was not stored.
@@ -53,7 +53,7 @@ class UploadVerbs(Verbs):
     def read_payload(
         self, queue: str, message_id: str, *, token: int | None = None, offset: int = 0, count: int | None = None
     ) -> PayloadRange:
-        """Return some of the payload of a message from an offset on, of an uploaded one the rest of a piece at most.
+        """Return part of a message's payload from an offset on; of an uploaded one, at most the rest of a piece.
 
         With the token of a lease it is read only while the lease lasts; without one, as ``get`` does.
 
