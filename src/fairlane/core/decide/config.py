@@ -148,7 +148,8 @@ def _setting_name_fault(key: str) -> str | None:
     if len(parts) != 3 or not all(parts):  # noqa: PLR2004 - the three parts named in the text
         if is_weight:
             return f"The weight of a queue in a throttle is named {parts[0]}:QUEUE:THROTTLE, not {key!r}."
-        return f"A setting of a fairness key is named {parts[0]}:QUEUE:KEY, not {key!r}."
+        hint = f" Use {parts[0]}:*:{parts[1]} for all queues." if parts[1].endswith(EVERY) else ""
+        return f"A setting of a fairness key is named {parts[0]}:QUEUE:KEY, not {key!r}.{hint}"
     _, queue, name = parts
     if key.startswith(FLOOR_PREFIX) and "/" in name:
         return f"Only a tenant has a floor, that is a top-level fairness key, not {name!r:.100}."
