@@ -5,7 +5,8 @@ client) and the command line. Meanwhile another tenant enqueues, leases and ackn
 how much the server's memory grew, exactly as the kernel counts it, the CPU seconds of the server and of PostgreSQL, and
 what the other tenant waited, next to what it waited in the same run before.
 
-The goals are that memory grows by at most 64 MiB, and that the p99 of the other tenant at most doubles.
+The goals are that the memory of the server grows by at most 64 MiB, that a client takes at most 64 MiB more than for a
+payload of 1 KB, and that the p99 of the other tenant at most doubles.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def main() -> None:
         payload = Path(folder, "payload")
         size = (64 if given.quick else given.size) * 1_000_000
         digest = write_payload(payload, size)
+        write_payload(Path(folder, "small"), 1_000)
         for name in stores:
             measure(report, name, Path(folder), payload, digest)
     report.finish()
@@ -105,30 +107,55 @@ def served(name: str, folder: Path) -> Iterator[tuple[ServerProcess, Processes]]
 # ------------------------------------------------------------------------------------------------------------ transfers
 
 
-def over_http(server: ServerProcess, payload: Path) -> Callable[[], str]:
+class Clients:
+    """Runs client programs, and notes the most memory that one of them took."""
+
+    _RUN: Final = """if True:
+        import pathlib, resource, subprocess, sys
+        code = subprocess.call(sys.argv[2:])
+        with pathlib.Path(sys.argv[1]).open("a") as peaks:
+            print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=peaks)
+        sys.exit(code)
+    """
+    """A program begins with the peak of the one that starts it, so a small one starts it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._peaks = folder / "peaks"
+
+    def command(self, *command: str) -> list[str]:
+        """Return a command that runs another and notes its peak."""
+        return [sys.executable, "-c", self._RUN, str(self._peaks), *command]
+
+    def peak_mib(self) -> float:
+        """Return the most memory that a program has taken since the last call."""
+        peaks = self._peaks.read_text().split()
+        self._peaks.unlink()
+        return max(map(int, peaks)) / 1024
+
+
+def over_http(server: ServerProcess, payload: Path, clients: Clients) -> Callable[[], str]:
     """Send the payload in chunks, and return what reads it again and returns its digest."""
     address, raw = f"http://{server.address}/v1/queue", "content-type: application/octet-stream"
     with payload.open("rb") as file:
-        curl = ["curl", "-sf", "-T", "-", "-X", "POST", "-H", raw, f"{address}/enqueue?queue=large"]
+        curl = clients.command("curl", "-sf", "-T", "-", "-X", "POST", "-H", raw, f"{address}/enqueue?queue=large")
         subprocess.run(curl, stdin=file, check=True, stdout=subprocess.DEVNULL)
 
     def out() -> str:
         accept = ["-H", "accept: application/octet-stream", "-H", "content-type: application/json"]
         body = ["-d", '{"queue": "large"}']
-        return digest_of(["curl", "-sf", *accept, *body, f"{address}/lease"])
+        return digest_of(clients.command("curl", "-sf", *accept, *body, f"{address}/lease"))
 
     return out
 
 
-def over_stream(server: ServerProcess, payload: Path) -> Callable[[], str]:
+def over_stream(server: ServerProcess, payload: Path, clients: Clients) -> Callable[[], str]:
     """Send and read the payload with the Python client, in a process of its own."""
     client = "import sys, hashlib; from fairlane.client import Client; c = Client(sys.argv[1]); c.connect()"
     address = f"ws://{server.address}"
-    subprocess.run(
-        [sys.executable, "-c", f"{client}; c.enqueue_stream('large', sys.argv[2])", address, str(payload)], check=True
-    )
+    send = f"{client}; c.enqueue_stream('large', sys.argv[2])"
+    subprocess.run(clients.command(sys.executable, "-c", send, address, str(payload)), check=True)
     read = "m, = c.lease('large'); r = m.reader(); d = hashlib.file_digest(r, 'sha256')"
-    command = [sys.executable, "-c", f"{client}; {read}; print(d.hexdigest())", address]
+    command = clients.command(sys.executable, "-c", f"{client}; {read}; print(d.hexdigest())", address)
 
     def out() -> str:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
@@ -136,9 +163,9 @@ def over_stream(server: ServerProcess, payload: Path) -> Callable[[], str]:
     return out
 
 
-def over_cli(server: ServerProcess, payload: Path) -> Callable[[], str]:
+def over_cli(server: ServerProcess, payload: Path, clients: Clients) -> Callable[[], str]:
     """Send the payload from standard input, and read it on standard output."""
-    command = [sys.executable, "-m", "fairlane", "--server", f"http://{server.address}"]
+    command = clients.command(sys.executable, "-m", "fairlane", "--server", f"http://{server.address}")
     with payload.open("rb") as file:
         subprocess.run([*command, "enqueue", "large"], stdin=file, check=True, stdout=subprocess.DEVNULL)
     size = payload.stat().st_size
@@ -276,15 +303,18 @@ COLUMNS: Final = (
 def measure(report: Report, name: str, folder: Path, payload: Path, digest: str) -> None:
     """Measure one store."""
     report.heading(f"{payload.stat().st_size / 1e6:.0f} MB on {name}", repeats=1)
-    rows, least_mib = [], float("inf")
+    rows, least_mib, clients = [], float("inf"), Clients(folder)
     with served(name, folder) as (server, store), Client(f"ws://{server.address}") as client:
         client.create_queue("large")
         bystander = Bystander(server)
         for interface, send in (("HTTP", over_http), ("stream", over_stream), ("CLI", over_cli)):
+            send(server, folder / "small", clients)()
+            client.purge("large", with_leased=True)
+            small_mib = clients.peak_mib()
             calm = bystander.calm_rounds()
             least_mib = min(least_mib, peak_mib(server, reset=True))
             sent = Transfer(server, store, bystander)
-            read = send(server, payload)
+            read = send(server, payload, clients)
             sent.end()
             received = Transfer(server, store, bystander)
             if read() != digest:
@@ -295,7 +325,9 @@ def measure(report: Report, name: str, folder: Path, payload: Path, digest: str)
             base_mib = least_mib + (payload.stat().st_size / MIB if name == "memory" else 0.0)
             rows.append(row_of(interface, payload.stat().st_size / 1e6, base_mib, calm, sent, received))
             growth = received.peak_mib - base_mib
-            report.goal(f"{name}, {interface}: memory", measured=growth, most=GROWTH_MIB_MAX, unit=" MiB")
+            report.goal(f"{name}, {interface}: memory of the server", measured=growth, most=GROWTH_MIB_MAX, unit=" MiB")
+            taken = clients.peak_mib() - small_mib
+            report.goal(f"{name}, {interface}: memory of a client", measured=taken, most=GROWTH_MIB_MAX, unit=" MiB")
             judge_bystander(report, f"{name}, {interface}", calm, sorted(sent.rounds + received.rounds))
         bystander.stop()
     report.table(COLUMNS, rows)

@@ -15,6 +15,7 @@ from fairlane.broker.settings import Settings
 from fairlane.logs import LineFormatter
 from fairlane.server.access_log import LOGGER
 from fairlane.server.settings import load
+from fairlane.verbs.keys import Grant
 from tests.conftest import BUCKET
 from tests.kit.servers.azurite import AzuriteServer
 from tests.kit.servers.stores import S3Server
@@ -84,13 +85,16 @@ def test_252_the_correlation_id_of_a_request() -> None:
 
 @pytest.mark.parametrize("given", ["x" * 5_000, "tab\there"])
 def test_253_a_malformed_correlation_id_is_replaced(given: str) -> None:
-    """A correlation id that is too long or not printable is replaced, and the message is enqueued."""
+    """A correlation id that is too long or not printable is replaced, which the header `x-correlation-id-replaced` of
+    the answer says, and the message is enqueued."""
 
     async def test(server: LocalServer) -> None:
         body = {"queue": "orders", "messages": [{}]}
         answer = await server.post("queue/enqueue", body, x_correlation_id=given)
         assert answer.status_code == 200
-        assert answer.headers["x-correlation-id"] != given
+        assert answer.headers["x-correlation-id"] not in ("", given)
+        assert answer.headers["x-correlation-id-replaced"] == "not 1 to 128 printable ASCII characters"
+        assert (await leased(server))["id"] == answer.json()["results"][0]["id"]
 
     on_server(test)
 
@@ -164,17 +168,24 @@ def test_260_ids_and_correlation_ids_are_unique() -> None:
 
 
 def test_261_calls_are_logged_with_their_correlation_id(caplog: pytest.LogCaptureFixture) -> None:
-    """With `access_log`, the server logs each call as a line of JSON with caller, verb, queue and correlation id."""
+    """With `access_log`, the server logs each call as a line of JSON with caller, verb, queue, status, duration and
+    correlation id."""
 
-    async def test(server: LocalServer) -> None:
-        server.context.log_calls()
-        await enqueued(server, correlation_id="own")
+    async def main() -> None:
+        async with opened(requires_auth=True) as server:
+            server.context.log_calls()
+            key = await server.key(Grant(right="produce"))
+            body = {"queue": "orders", "messages": [{"correlation_id": "own"}]}
+            assert (await server.post("queue/enqueue", body, key=key)).status_code == 200
+            assert (await server.post("queue/dequeue", {"queue": "orders"}, key=key)).status_code == 403
 
     with caplog.at_level(logging.INFO, LOGGER):
-        on_server(test)
-    (line,) = (LineFormatter(is_json=True).format(record) for record in caplog.records if record.name == LOGGER)
-    logged = json.loads(line)
-    assert (logged["verb"], logged["queue"], logged["correlation_id"]) == ("enqueue", "orders", "own")
+        run(main())
+    records = [record for record in caplog.records if record.name == LOGGER]
+    done, refused = (json.loads(LineFormatter(is_json=True).format(record)) for record in records)
+    assert (done["caller"], done["verb"], done["queue"]) == ("tester", "enqueue", "orders")
+    assert (done["status"], refused["status"], done["correlation_id"]) == ("ok", "forbidden", "own")
+    assert done["duration_ms"] > 0
 
 
 def is_setting(*names: str) -> bool:

@@ -48,8 +48,6 @@ INTERFACES = {
     "cli": ["sh", "-c", f"{_ENDLESS}{sys.executable} -m fairlane --server http://ADDRESS enqueue films"],
 }
 """Commands that upload without end."""
-LEFT_OF_LONG_MAX = 97 * MIB
-"""After a long upload the empty files of the log have 32 MiB each: the one it writes to, the next, and the last."""
 STORES = ("log", "rocksdb", "postgres", "s3", "azure")
 
 
@@ -63,12 +61,15 @@ class Place:
         before_kill: how much of a payload is stored before the server is killed.
         left_max: how much more than an empty store it may take in the end. The log keeps a few empty files to write
             to, and RocksDB compacts where about 128 MiB are unneeded.
+        left_of_long_max: the same after a long upload, where the empty files of the log have 32 MiB each: the one that
+            it writes to, the next, and the last.
     """
 
     url: str
     size: Callable[[], int]
     before_kill: int = 32 * MIB
     left_max: int = MIB
+    left_of_long_max: int = MIB
 
 
 @pytest.fixture
@@ -76,12 +77,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     name = tmp_path.name
     if request.param in ("log", "rocksdb"):
         folder = tmp_path / "store"
-        before_kill = 32 * MIB if request.param == "log" else 192 * MIB
+        is_log = request.param == "log"
         return Place(
             url=f"{request.param}:{folder}",
             size=lambda: bytes_in_folder(folder),
-            before_kill=before_kill,
+            before_kill=(32 if is_log else 192) * MIB,
             left_max=16 * MIB,
+            left_of_long_max=(97 if is_log else 16) * MIB,
         )
     if request.param == "postgres":
         postgres: PostgresServer = request.getfixturevalue("durable_postgres")
@@ -159,7 +161,7 @@ def test_a_server_killed_midway_leaves_nothing(
         assert place.size() > empty + stored
         server.start()
         wait_until(lambda: opened_uploads(server) == [], what="the upload is swept")
-        left_max = place.left_max if mebibytes is None else max(place.left_max, LEFT_OF_LONG_MAX)
+        left_max = place.left_max if mebibytes is None else place.left_of_long_max
         wait_until(lambda: place.size() < empty + left_max, what="the store's size goes back")
         server.signal(signal.SIGTERM)
         assert server.wait() == 0

@@ -47,6 +47,7 @@ class Backlog:
         self._requests: dict[QueuedRequest, None] = {}
         self._levels: dict[Path, _Level] = {}
         self._by_throttle: Counter[str] = Counter()
+        self._costs: Counter[str] = Counter()
         self._paused: set[Path] = set()
 
     def __len__(self) -> int:
@@ -55,7 +56,9 @@ class Backlog:
     def add(self, request: QueuedRequest, now_ms: int) -> None:
         """Add a request that waits."""
         self._requests[request] = None
-        self._by_throttle.update(request.throttles)
+        for name in request.throttles:
+            self._by_throttle[name] += 1
+            self._costs[name] += request.cost
         for path in _levels_of(request.key):
             level = self._levels.get(path)
             if level is None:
@@ -69,8 +72,9 @@ class Backlog:
         del self._requests[request]
         for name in request.throttles:
             self._by_throttle[name] -= 1
+            self._costs[name] -= request.cost
             if not self._by_throttle[name]:
-                del self._by_throttle[name]
+                del self._by_throttle[name], self._costs[name]
         for path in _levels_of(request.key):
             self._levels[path].waiting -= 1
             if not self._levels[path].waiting:
@@ -112,11 +116,14 @@ class Backlog:
         return max(RETRY_AFTER_LEAST_MS, min(max(estimates, default=0), RETRY_AFTER_MAX_MS))
 
     def _tokens_in_ms(self, name: str, request: QueuedRequest, now_ms: int) -> int:
-        """Return when a throttle will have had a token for each waiting request that names it, and for this one."""
+        """Return when a throttle will have had tokens for all waiting requests that name it, and for this one."""
         bucket = self._throttles.get(name)
         if bucket is None:
             return 0
-        missing = self._by_throttle[name] + (request not in self._requests) - bucket.tokens(now_ms)
+        needed = self._costs[name] if bucket.charges_cost else self._by_throttle[name]
+        if request not in self._requests:
+            needed += request.cost if bucket.charges_cost else 1
+        missing = needed - bucket.tokens(now_ms)
         if missing <= 0:
             return 0
         if not bucket.rate or not bucket.burst:

@@ -17,6 +17,7 @@ from fairlane.client.retries import LEASES_STAY, Retries, is_passing, pause_s
 from fairlane.client.transport import Channel, Transport
 from fairlane.errors import Closed, Disconnected, FairlaneError, QueueSplit
 from fairlane.model.message import Delivery
+from fairlane.verbs.handler_count import HandlerCount
 from fairlane.verbs.leases import NackIntent
 from fairlane.wire.frames import Consume
 
@@ -53,8 +54,9 @@ class AsyncStream:
     def __init__(self, client: AsyncStreaming, request: Consume) -> None:
         self._client = client
         self._is_measured = request.handlers is None
-        self._handlers = 1 if request.handlers is None else request.handlers
-        self._request = msgspec.structs.replace(request, handlers=self._handlers)
+        self._count = HandlerCount()
+        handlers = self._count.count if request.handlers is None else request.handlers
+        self._request = msgspec.structs.replace(request, handlers=handlers)
         self._given: list[MessageFields] = []
         self._forgetting = threading.Lock()
         self._ready = Prefetched()
@@ -79,13 +81,15 @@ class AsyncStream:
     async def __anext__(self) -> AsyncMessage:
         ready = self._ready
         while True:
+            if len(self._given) >= 2 * self._request.credit:
+                await self._measure()
             while not ready.waiting:
                 await self._wait()
             delivery = ready.waiting.popleft()
             if delivery.time_left_ms is None or not ready.is_late(delivery):
                 message = AsyncMessage(delivery, self._client)
                 if self._is_measured:
-                    self.note_given(message)
+                    self._given.append(message)
                 return message
             self.give_back([delivery])
 
@@ -106,6 +110,8 @@ class AsyncStream:
 
     async def take(self) -> Prefetched:
         """Return the messages that have arrived, waiting for the first one; none if the stream is closed."""
+        if self._is_measured and self._ready:
+            await self._measure()
         while not self._ready:
             try:
                 await self._wait()
@@ -216,18 +222,17 @@ class AsyncStream:
             await self._arrived.wait()
 
     async def _measure(self) -> None:
-        """Widen the channel if user code works on more messages at the same time than the broker knows.
+        """Count the messages that user code works on at the same time, and send the broker a changed count.
 
         It asks for another message while it has some that are not settled, so it has a handler for each of them and one
         more. Code that takes one message after the other has one handler.
         """
         self._forget_settled()
-        handlers = min(len(self._given) + 1, self._request.credit)
-        if handlers > self._handlers:
-            self._handlers = handlers
-            self._request = msgspec.structs.replace(self._request, handlers=handlers)
+        needed = min(len(self._given) + 1, self._request.credit)
+        if self._count.update(needed, round(asyncio.get_running_loop().time() * 1000)):
+            self._request = msgspec.structs.replace(self._request, handlers=self._count.count)
             if self._channel is not None:
-                await self._channel.widen(handlers)
+                await self._channel.widen(self._count.count)
 
     def _forget_settled(self) -> None:
         with self._forgetting:

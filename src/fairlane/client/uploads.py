@@ -25,6 +25,9 @@ PayloadInput: TypeAlias = str | os.PathLike[str] | BinaryIO | Iterable[bytes] | 
 _IN_FLIGHT: Final = 8
 _RETRY_S: Final = 0.1
 _READ_BYTES: Final = 256 * 1024
+_END: Final = object()
+_NONE_READ: Final = "The file has no bytes yet and returned None; a payload is read from a file in blocking mode."
+_NONE_YIELDED: Final = "A payload is read as bytes, got None; leave out the parts that are None."
 
 
 class Uploading(Protocol):
@@ -54,20 +57,22 @@ async def parts_of(source: PayloadInput) -> AsyncIterator[bytes]:
                 yield part
     elif hasattr(source, "read"):
         file = cast("BinaryIO", source)
-        while part := await asyncio.to_thread(file.read, _READ_BYTES):
-            yield _checked(part)
+        while part := _checked(await asyncio.to_thread(file.read, _READ_BYTES), _NONE_READ):
+            yield part
     elif isinstance(source, AsyncIterable):
         async for part in source:
             yield _checked(part)
     elif isinstance(source, Iterable):
-        following = partial(next, iter(source), None)
-        while (given := await asyncio.to_thread(following)) is not None:
+        following = partial(next, iter(source), _END)
+        while (given := await asyncio.to_thread(following)) is not _END:
             yield _checked(given)
     else:
         raise InvalidArgument(f"Expected a path, a binary file or an iterable of bytes, got {type(source).__name__}.")
 
 
-def _checked(part: object) -> bytes:
+def _checked(part: object, none: str = _NONE_YIELDED) -> bytes:
+    if part is None:
+        raise InvalidArgument(none)
     if not isinstance(part, bytes | bytearray | memoryview):
         raise InvalidArgument(f"A payload must be bytes, got {type(part).__name__}; open the file in binary mode.")
     return bytes(part)

@@ -125,6 +125,16 @@ def scoped(queue: Queue, throttles: Sequence[str]) -> list[str]:
     return names
 
 
+def unscoped(queue: Queue | None, throttles: Iterable[str]) -> tuple[str, ...]:
+    """Return throttles as producers name them, from the names of their buckets in the queue; None is a deleted queue.
+
+    Only a queue with throttles of its own puts its name before theirs: a shared throttle may be called ``orders/api``.
+    """
+    if queue is not None and queue.policy.throttle_scope == "queue":
+        return tuple(name.removeprefix(f"{queue_of(queue.name)}/") for name in throttles)
+    return tuple(throttles)
+
+
 def collapse(terms: Terms) -> Terms:
     """Return terms with None for every column of nothing but defaults."""
     return Terms(

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from fairlane.broker.settings import Settings
 from fairlane.journal import records as r
 from fairlane.model.message import NewMessage
+from fairlane.model.partitions import queue_of
 from fairlane.model.policy import QueuePolicy
 from tests.kit.auditor.books import (
     Birth,
@@ -361,13 +362,15 @@ class MessageRecords(
 
     def _as_sent(self, entry: Entry) -> NewMessage:
         origin = entry.origin or entry.queue.removesuffix(".dlq")
+        book = self._books.queues.get(origin)
+        own = f"{queue_of(origin)}/" if book is not None and book.policy.throttle_scope == "queue" else ""
         return NewMessage(
             headers=self._books.births[entry.number].message.headers,
             fairness_key=entry.path,
             weight=entry.weight or None,
             cost=entry.cost,
             priority=("high", "normal", "low")[entry.priority],
-            throttles=tuple(name.removeprefix(f"{origin}/") for name in entry.throttles),
+            throttles=tuple(name.removeprefix(own) for name in entry.throttles),
             max_attempts=entry.attempts_max,
             visibility_timeout_ms=entry.visibility_ms,
             result_ttl_ms=entry.ttl_ms,

@@ -97,6 +97,53 @@ def test_requests_of_other_keys_count_for_a_shared_throttle(clock: Clock) -> Non
     run(clock, scenario())
 
 
+def test_costs_count_for_a_throttle_that_charges_them(clock: Clock) -> None:
+    """With 10 tokens a second, three that wait and one that comes, at 100 tokens each, need 40 s."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        queue = FairQueue(
+            stage,
+            key_waiting_max=3,
+            throttles=lambda _: ["model"],
+            cost=lambda _: 100,
+            wait_timeout_ms=None,
+            clock=clock,
+        )
+        there = FairService(queue, stage)
+        there.gate.throttles.set("model", rate=10, burst=100, tokens=0, charges_cost=True)
+        await there.send_waiting("a1", "a2", "a3")
+        assert (await there.send("a4").response()).error["retry_after_ms"] == 40_000
+        there.gate.throttles.set("model", rate=10, tokens=0)
+        assert (await there.send("a5").response()).error["retry_after_ms"] == 1_000
+        there.gate.throttles.remove("model")
+        await there.drained()
+
+    run(clock, scenario())
+
+
+def test_costs_of_requests_that_left_do_not_count(clock: Clock) -> None:
+    """What counts is the cost of those that wait, and a request that has waited in vain counts once."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        costs = {"a": 200, "b": 50}
+        queue = FairQueue(
+            stage,
+            throttles=lambda _: ["model"],
+            cost=lambda scope: costs[scope["path"][1]],
+            wait_timeout_ms=100,
+            clock=clock,
+        )
+        there = FairService(queue, stage)
+        there.gate.throttles.set("model", rate=10, burst=1000, tokens=0, charges_cost=True)
+        assert (await there.send("a1").response()).error["retry_after_ms"] == 19_900
+        assert (await there.send("b1").response()).error["retry_after_ms"] == 4_800
+        there.gate.throttles.remove("model")
+
+    run(clock, scenario())
+
+
 def test_a_pause_counts(clock: Clock) -> None:
     """A paused key, or a key below one, is told the longest time, because nothing says when it will be resumed."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -72,6 +73,15 @@ def test_a_bad_value_is_refused_and_the_old_one_stays(key: Any, value: Any) -> N
     for _ in range(2):
         assert broker.list_config() == {"throttle:t:rate": "5"}
         broker.reopen()
+
+
+@pytest.mark.parametrize(("key", "meant"), [("cap:*", "cap:*:*"), ("weight:trial-*", "weight:*:trial-*")])
+def test_a_pattern_without_a_queue_is_refused_with_one_that_works(key: str, meant: str) -> None:
+    """The error names the pattern for all queues, and that is accepted."""
+    broker = broker_with()
+    with pytest.raises(InvalidArgument, match=re.escape(f"Use {meant} for all queues.")):
+        broker.set_config(key, "5")
+    broker.set_config(meant, "5")
 
 
 def test_a_throttle_set_changed_and_removed_acts_at_once_on_the_backlog() -> None:

@@ -166,6 +166,18 @@ def test_a_throttle_of_the_queues_own_is_that_of_the_whole_queue() -> None:
     assert [throttle.name for throttle in broker.inspect(NAME).throttles] == ["orders/api"]
 
 
+def test_a_redrive_in_a_partition_keeps_the_throttle_of_the_whole_queue() -> None:
+    """A message names `orders/api` before it dies and after it is redriven."""
+    broker = partition_with({"throttle_scope": "queue"})
+    broker.enqueue(NAME, b"", throttles=("api",))
+    broker.nack(*broker.lease(NAME), intent="dead")
+    for name in ("orders/api", "orders/orders/api"):
+        broker.set_throttle(name, rate=1)
+    broker.redrive(f"{NAME}.dlq")
+    broker.advance(1_000)
+    assert [throttle.name for throttle in broker.inspect(NAME).throttles] == ["orders/api"]
+
+
 @pytest.mark.parametrize("name", ["orders~0", "orders~1", "orders~63", "orders~1.dlq", "orders~", "orders~x"])
 def test_a_broker_of_whole_queues_has_no_partitions(name: str) -> None:
     """Splitting makes them; nobody makes one by its name."""

@@ -12,6 +12,7 @@ from fairlane.broker.settings import Settings
 from fairlane.errors import InvalidArgument, QueueNotFound, RedriveNotFound
 from fairlane.model.views import DeadLetterFilter
 from fairlane.testing.faulty_store import FaultyStore
+from fairlane.testing.stepped import SteppedBroker
 from tests.kit.ids import numbered
 from tests.unit.broker.stepping import broker_with, buried, bury, lease_one, payloads
 
@@ -221,6 +222,35 @@ def test_redrive_runs_the_enqueue_flow_again() -> None:
     assert broker.redrive_view(started.id).moved == 1
     view = broker.peek("q")[0]
     assert (view.fairness_key, view.weight, view.cost) == ("new", 2, 4)
+
+
+def throttles_of(broker: SteppedBroker, queue: str) -> list[str]:
+    """Return the throttles that the messages of a queue name."""
+    return [throttle.name for throttle in broker.inspect(queue).throttles]
+
+
+def test_a_redriven_message_keeps_a_shared_throttle_named_after_its_queue() -> None:
+    """A shared throttle `q/api` is not the queue's own throttle `api`, so the redrive changes nothing in its name."""
+    broker = broker_with()
+    bury(broker, throttles=("q/api",))
+    for name in ("q/api", "api"):
+        broker.set_throttle(name, rate=1)
+    broker.redrive("q.dlq")
+    broker.advance(1_000)
+    assert throttles_of(broker, "q") == ["q/api"]
+
+
+@pytest.mark.parametrize(("target", "throttle"), [(None, "q/api"), ("other", "api")])
+def test_a_redriven_message_names_its_throttle_as_the_producer_did(target: str | None, throttle: str) -> None:
+    """The queue that it goes to decides whether `api` is shared or its own."""
+    broker = broker_with({"throttle_scope": "queue"})
+    broker.create_queue("other")
+    bury(broker, throttles=("api",))
+    for name in ("q/api", "q/q/api", "api"):
+        broker.set_throttle(name, rate=1)
+    broker.redrive("q.dlq", target=target)
+    broker.advance(1_000)
+    assert throttles_of(broker, target or "q") == [throttle]
 
 
 @pytest.mark.parametrize(

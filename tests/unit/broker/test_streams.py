@@ -13,6 +13,7 @@ from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.frontends.threads import Broker
 from fairlane.errors import QueueNotFound
 from fairlane.model.message import NewMessage
+from fairlane.verbs import handler_count
 from tests.kit.waiting import PATIENCE_S
 from tests.unit.broker.brokers import Background, MoodyStore, engine_on, run, store_of
 
@@ -71,6 +72,46 @@ def test_asyncio_a_stream_has_as_many_handlers_as_its_reader_shows() -> None:
             async with broker.consume("q", credit=8, handlers=3) as stream:
                 await anext(stream)
                 assert (await broker.queue("q")).leased == 3
+
+    run(main())
+
+
+@pytest.fixture
+def no_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the number of handlers fall as soon as it is measured again."""
+    monkeypatch.setattr(handler_count, "PERIOD_MS", 0)
+
+
+@pytest.mark.usefixtures("no_period")
+def test_threads_a_reader_that_keeps_fewer_messages_has_fewer_handlers() -> None:
+    """After a phase with four in hand, one that settles each message gets prompt messages one by one again."""
+    with Broker(engine_on(store_of("memory", Path()))) as broker:
+        broker.create_queue("q")
+        broker.enqueue_many("q", [NewMessage(deadline_ms=3_600_000) for _ in range(50)])
+        with broker.consume("q", credit=4) as stream:
+            broker.ack_many("q", [next(stream) for _ in range(4)])
+            assert broker.queue("q").leased == 4
+            for _ in range(30):
+                broker.ack(next(stream))
+            next(stream)
+            assert broker.queue("q").leased == 1
+
+
+@pytest.mark.usefixtures("no_period")
+def test_asyncio_a_reader_that_keeps_fewer_messages_has_fewer_handlers() -> None:
+    """The same in a loop."""
+
+    async def main() -> None:
+        async with AsyncBroker(engine_on(store_of("memory", Path()))) as broker:
+            await broker.create_queue("q")
+            await broker.enqueue_many("q", [NewMessage(deadline_ms=3_600_000) for _ in range(50)])
+            async with broker.consume("q", credit=4) as stream:
+                await broker.ack_many("q", [await anext(stream) for _ in range(4)])
+                assert (await broker.queue("q")).leased == 4
+                for _ in range(30):
+                    await broker.ack(await anext(stream))
+                await anext(stream)
+                assert (await broker.queue("q")).leased == 1
 
     run(main())
 

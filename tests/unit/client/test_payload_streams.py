@@ -172,8 +172,50 @@ def test_a_message_that_is_refused_leaves_no_upload(client: Client) -> None:
         client.enqueue_stream("nowhere", parts(PAYLOAD))
 
 
-@pytest.mark.parametrize("source", [12, ["text"], io.StringIO("text")])
+@pytest.mark.parametrize("source", [12, ["text"], io.StringIO("text"), io.StringIO()])
 def test_a_source_has_bytes(client: Client, source: Any) -> None:
     """Anything else is refused with what to pass instead."""
     with pytest.raises(InvalidArgument, match="bytes"):
         client.enqueue_stream("jobs", source)
+
+
+class NonBlocking(io.RawIOBase):
+    """A file that has no bytes at the moment, and some later."""
+
+    def __init__(self) -> None:
+        self._parts = [PAYLOAD, None, PAYLOAD]
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, _size: int = -1, /) -> bytes | None:
+        return self._parts.pop(0) if self._parts else b""
+
+
+async def gappy_async() -> AsyncIterator[Any]:
+    """Yield None between two parts."""
+    for part in (PAYLOAD, None, PAYLOAD):
+        yield part
+
+
+@pytest.mark.parametrize(
+    ("source", "remedy"),
+    [
+        ([PAYLOAD, None, PAYLOAD], "leave out the parts that are None"),
+        (gappy_async(), "leave out the parts that are None"),
+        (NonBlocking(), "a file in blocking mode"),
+    ],
+    ids=["iterable", "async iterable", "file"],
+)
+def test_none_is_not_the_end_of_a_source(client: Client, source: Any, remedy: str) -> None:
+    """A gap between two parts is refused with what to do, and half of a payload is never enqueued."""
+    with pytest.raises(InvalidArgument, match=remedy):
+        client.enqueue_stream("jobs", source)
+    assert (client.uploads("jobs"), client.queue("jobs").waiting) == ([], 0)
+
+
+def test_empty_parts_of_an_iterable_are_not_its_end(client: Client) -> None:
+    """Only a file ends with an empty read."""
+    client.enqueue_stream("jobs", [b"a", b"", b"b"])
+    (message,) = client.lease("jobs")
+    assert message.payload == b"ab"

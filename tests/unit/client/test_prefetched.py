@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from fairlane.client import AsyncClient, Client
 from fairlane.client.prefetched import Prefetched
@@ -10,7 +11,11 @@ from fairlane.client.transport import Channel
 from fairlane.client.transport.protocol import Sink
 from fairlane.embedded import EmbeddedTransport
 from fairlane.model.message import Delivery, NewMessage
+from fairlane.verbs import handler_count
 from fairlane.wire.frames import Consume
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def _delivery(message_id: str, time_left_ms: int | None) -> Delivery:
@@ -123,6 +128,42 @@ def test_threads_a_late_message_goes_back_instead_of_out() -> None:
             message.ack()
         (view,) = client.peek("jobs")
         assert (view.status, view.failures) == ("waiting", 0)
+
+
+def test_asyncio_a_reader_that_keeps_fewer_messages_has_fewer_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a phase with four in hand, one that settles each message gets prompt messages one by one again."""
+    monkeypatch.setattr(handler_count, "PERIOD_MS", 0)
+
+    async def main() -> None:
+        async with AsyncClient(EmbeddedTransport()) as client:
+            await client.create_queue("jobs")
+            await client.enqueue_many("jobs", [NewMessage(deadline_ms=3_600_000) for _ in range(50)])
+            async with client.consume("jobs", credit=4) as stream:
+                for message in [await anext(stream) for _ in range(4)]:
+                    await message.ack()
+                assert (await client.queue("jobs")).leased == 4
+                for _ in range(30):
+                    await (await anext(stream)).ack()
+                await anext(stream)
+                assert (await client.queue("jobs")).leased == 1
+
+    asyncio.run(main())
+
+
+def test_threads_a_reader_that_keeps_fewer_messages_has_fewer_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for threads."""
+    monkeypatch.setattr(handler_count, "PERIOD_MS", 0)
+    with Client(EmbeddedTransport()) as client:
+        client.create_queue("jobs")
+        client.enqueue_many("jobs", [NewMessage(deadline_ms=3_600_000) for _ in range(50)])
+        with client.consume("jobs", credit=4) as stream:
+            for message in [next(stream) for _ in range(4)]:
+                message.ack()
+            assert client.queue("jobs").leased == 4
+            for _ in range(30):
+                next(stream).ack()
+            next(stream)
+            assert client.queue("jobs").leased == 1
 
 
 def test_a_stream_whose_messages_are_settled_elsewhere_remembers_few() -> None:

@@ -19,6 +19,7 @@ from fairlane.broker.waiting.room import Room, delivery_bytes
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.ids import number_in
 from fairlane.model.message import Delivery
+from fairlane.verbs.handler_count import HandlerCount
 
 if TYPE_CHECKING:
     from fairlane.broker.frontends.aio import AsyncBroker
@@ -47,10 +48,12 @@ class DeliveryStream(ABC):
         self._given: list[int] = []
         self._forgetting = threading.Lock()
         self._is_measured = terms["handlers"] is None
+        self._count = HandlerCount()
         if self._is_measured:
-            terms["handlers"] = 1
+            terms["handlers"] = self._count.count
         check_taking(terms["credit"], 0, terms["visibility_ms"], terms["owner"])
         check_handlers(terms["handlers"])
+        self._given_max = 2 * terms["credit"]
         self._ready: deque[Delivery] = deque()
         self._is_entered = False
         self._is_over = False
@@ -72,8 +75,6 @@ class DeliveryStream(ABC):
     def _give(self, delivery: Delivery) -> Delivery:
         if self._is_measured:
             self._given.append(cast("int", number_in(delivery.id)))
-            if len(self._given) > 2 * self._consumer.credit:
-                self._forget_settled()
         return delivery
 
     def _forget_settled(self) -> None:
@@ -82,16 +83,15 @@ class DeliveryStream(ABC):
             self._given[:count] = [number for number in self._given[:count] if number in self._consumer.held]
 
     def _handlers(self) -> int | None:
-        """Return how many handlers the reader must have, if that is more than is known: it holds all but one already.
+        """Return how many handlers the reader has if that has changed: one for each message it holds, and one free.
 
         So a reader that takes one message after the other has one handler, and gets prompt messages one by one.
         """
-        consumer = self._consumer
-        if not self._is_measured or len(self._given) < (consumer.handlers or 0):
+        if not self._is_measured or len(self._given) < self._count.count:
             return None
         self._forget_settled()
-        handlers = min(len(self._given) + 1, consumer.credit)
-        return handlers if handlers > (consumer.handlers or 0) else None
+        needed = min(len(self._given) + 1, self._consumer.credit)
+        return self._count.count if self._count.update(needed, self._now_ms()) else None
 
     def _is_late(self, delivery: Delivery) -> bool:
         """Return whether a message has missed its deadline here. It is given back then, and expires in its queue."""
@@ -147,12 +147,13 @@ class AsyncDeliveries(DeliveryStream):
         if not self._is_entered:
             raise InvalidArgument("Enter the stream with `async with` before iterating over it.")
         while True:
+            if len(self._given) >= self._given_max:
+                self._measure()
             while self._is_over or not self._ready:
                 if self._is_over or self._consumer.is_closed or self._broker.is_closed:
                     raise StopAsyncIteration
                 self._arrived.clear()
-                if (handlers := self._handlers()) is not None:
-                    self._broker.widen(self._consumer, handlers)
+                self._measure()
                 await self._arrived.wait()
             delivery = self._ready.popleft()
             if not self._is_late(delivery):
@@ -160,6 +161,10 @@ class AsyncDeliveries(DeliveryStream):
             if self._consumer.room is not None:
                 self._consumer.room.remove(delivery_bytes(delivery))
             self._broker.give_back(delivery.queue, [delivery])
+
+    def _measure(self) -> None:
+        if (handlers := self._handlers()) is not None:
+            self._broker.widen(self._consumer, handlers)
 
 
 class Deliveries(DeliveryStream):
@@ -218,7 +223,8 @@ class Deliveries(DeliveryStream):
         return None if delivery is None else self._give(delivery)
 
     def _next(self, timeout_s: float | None) -> Delivery | None:
-        if not self._ready and (handlers := self._handlers()) is not None:
+        is_due = not self._ready or len(self._given) >= self._given_max
+        if is_due and (handlers := self._handlers()) is not None:
             self._broker._widen(self._consumer, handlers)
         with self._arrived:
             self._arrived.wait_for(lambda: bool(self._ready) or self._has_ended(), timeout_s)

@@ -16,6 +16,7 @@ from fairlane.core.dead_letters import admits, origin_of
 from fairlane.core.decide.room import QueueRoom
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.states.redrives import RedriveState
+from fairlane.core.terms import unscoped
 from fairlane.errors import FairlaneError, StoreCorrupt, StoreFailed
 from fairlane.journal.records import RedriveOutcome
 from fairlane.model.answers import EnqueueAnswer
@@ -149,7 +150,7 @@ def _move_to(executor: Executor, search: RedriveSearch, target: Queue, waiting: 
     settled |= {message.number for message in messages}
     search.waiting += [message.number for message in waiting if message.number not in settled]
     if messages:
-        outcome = executor.execute(_command(search.state, target, messages, questions, answers), cycle)
+        outcome = executor.execute(_command(executor.ledger, search.state, target, messages, questions, answers), cycle)
         if isinstance(outcome, FairlaneError):
             end(executor, search, cycle, "failed", error=str(outcome))
             return False
@@ -194,6 +195,7 @@ def _readable(executor: Executor, messages: list[Message]) -> tuple[list[Message
 
 
 def _command(
+    ledger: Ledger,
     state: RedriveState,
     target: Queue,
     messages: list[Message],
@@ -208,7 +210,7 @@ def _command(
             weight=message.weight or None,
             cost=message.cost,
             priority=PRIORITY_NAMES[message.priority],
-            throttles=tuple(name.removeprefix(f"{origin_of(message)}/") for name in message.throttles),
+            throttles=unscoped(ledger.queues.get(origin_of(message)), message.throttles),
             max_attempts=None if message.after is None else message.after.max_attempts,
             visibility_timeout_ms=None if message.after is None else message.after.visibility_ms,
             result_ttl_ms=None if message.after is None else message.after.result_ttl_ms,

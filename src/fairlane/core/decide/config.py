@@ -148,7 +148,8 @@ def _setting_name_fault(key: str) -> str | None:
     if len(parts) != 3 or not all(parts):  # noqa: PLR2004 - the three parts named in the text
         if is_weight:
             return f"The config key for a queue's weight in a throttle is {parts[0]}:QUEUE:THROTTLE, not {key!r}."
-        return f"The config key for this setting of a fairness key is {parts[0]}:QUEUE:KEY, not {key!r}."
+        hint = f" Use {parts[0]}:*:{parts[1]} for all queues." if parts[1].endswith(EVERY) else ""
+        return f"The config key for this setting of a fairness key is {parts[0]}:QUEUE:KEY, not {key!r}.{hint}"
     _, queue, name = parts
     if key.startswith(FLOOR_PREFIX) and "/" in name:
         return f"Only a tenant (a top-level fairness key) can have a floor, not {name!r:.100}."
