@@ -101,6 +101,7 @@ test-versions: $(READY)
 	$(BIN)/python tools/check_versions.py
 
 test-long: $(READY)
+	@$(BIN)/python tools/install_servers.py
 	$(BIN)/pytest -m long
 
 tidy: $(READY)

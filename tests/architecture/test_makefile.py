@@ -25,3 +25,10 @@ def test_the_cluster_demo_needs_no_spark(tmp_path: Path) -> None:
     assert not [command for command in found if "install_locked.py dev" in command]
     assert position(found, "install_locked.py server") < position(found, "install_locked.py postgres")
     assert position(found, "install_locked.py postgres") < position(found, "-m examples.cluster")
+
+
+def test_long_tests_have_their_servers(tmp_path: Path) -> None:
+    """Both suites install the servers that the tests start, or would skip these."""
+    for target, tests in (("test", "--numprocesses"), ("test-long", "-m long")):
+        found = commands(target, tmp_path)
+        assert position(found, "install_servers.py") < position(found, tests)
