@@ -61,6 +61,30 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
+RECORDED = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+exporter = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(provider)
+{example}
+spans = {{span.name: span.attributes for span in exporter.get_finished_spans()}}
+assert spans["process mail"]["tenant"] == "acme", spans
+"""
+
+
+def test_the_span_of_a_job_has_the_attribute_that_the_guide_adds() -> None:
+    """The OpenTelemetry example runs with an SDK, which records the span; without one there is none."""
+    first, *others = BLOCK.findall((ROOT / "docs" / "guides" / "frameworks.md").read_text())
+    [example] = [block for block in others if "opentelemetry" in block]
+    result = run("-c", RECORDED.format(example=first + example))
+    assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     """Every link to a file of the project has a file behind it."""
