@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SERVER := $(VENV)/.server
+CLUSTER := $(VENV)/.cluster
 READY := $(VENV)/.ready
 PIP := -m pip install -qq --disable-pip-version-check
 UV := uv==0.13.7  # resolves the lock file
@@ -39,6 +40,11 @@ $(SERVER): pyproject.toml lock.txt tools/install_locked.py
 	@$(BIN)/python $(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# What the nodes of the cluster demo need besides; its processes are started by tests/kit, which needs nothing more.
+$(CLUSTER): pyproject.toml lock.txt | $(SERVER)
+	@$(BIN)/python tools/install_locked.py postgres
+	@touch $@
+
 $(READY): pyproject.toml lock.txt | $(SERVER)
 	@echo "Installing Spark, Java and the developer tools into $(VENV): 2 GB, minutes ..."
 	@$(BIN)/python tools/install_locked.py dev
@@ -61,7 +67,7 @@ sbom:
 demo: $(SERVER)
 	@$(BIN)/python examples/demo.py --install
 
-demo-cluster: $(READY)
+demo-cluster: $(CLUSTER)
 	@$(BIN)/python -m examples.cluster
 
 dashboard: $(SERVER)
@@ -95,6 +101,7 @@ test-versions: $(READY)
 	$(BIN)/python tools/check_versions.py
 
 test-long: $(READY)
+	@$(BIN)/python tools/install_servers.py
 	$(BIN)/pytest -m long
 
 tidy: $(READY)

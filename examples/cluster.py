@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from fairlane.assembly import open_broker
 from fairlane.client import AsyncClient, NewMessage, Retries
@@ -51,8 +52,13 @@ class Work:
             except FairlaneError as error:
                 self.errors[f"enqueue: {error.code}"] += 1
             else:
-                self.sent |= {(queue, id_) for id_ in ids if isinstance(id_, str)}
+                self.note_sent(queue, ids)
             await asyncio.sleep(PAUSE_S)
+
+    def note_sent(self, queue: str, results: Sequence[str | FairlaneError]) -> None:
+        """Note the ids of messages, and the errors of those that were refused."""
+        self.sent |= {(queue, id_) for id_ in results if isinstance(id_, str)}
+        self.errors.update(f"enqueue: {error.code}" for error in results if isinstance(error, FairlaneError))
 
     async def handle(self, queue: str) -> None:
         """Lease and acknowledge. If an answer is lost with its node, the outcome of the ack is unknown."""
@@ -91,7 +97,7 @@ async def copy_in(work: Work, server: PostgresServer) -> None:
     with open_broker(folder) as broker:
         broker.create_queue(FROM_FOLDER, {"max_attempts": 0, "backoff_ms": 0})
         ids = broker.enqueue_many(FROM_FOLDER, [NewMessage(payload=b"%d" % at) for at in range(FOLDER_MESSAGES)])
-    work.sent |= {(FROM_FOLDER, id_) for id_ in ids if isinstance(id_, str)}
+    work.note_sent(FROM_FOLDER, ids)
     done = await asyncio.to_thread(adopt_store, str(folder), server.url)
     print(f"     A folder store with {done.copy.messages} messages of {FROM_FOLDER} was copied into the cluster.")
 
@@ -177,8 +183,8 @@ def main() -> int:
     try:
         server = PostgresServer()
     except ServerMissing as error:
-        print(f"This example needs PostgreSQL. {error}")
-        return 0
+        print(f"error: This example needs PostgreSQL: {error}", file=sys.stderr)
+        return 1
     print("Starting PostgreSQL and three nodes that share it ...", flush=True)
     with server:
         nodes = [Node(name, server.url, server.folder, flags=FLAGS) for name in NAMES]

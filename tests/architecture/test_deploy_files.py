@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ from fairlane.server.settings import ENVIRONMENT_PREFIX, NAMES
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
+IMAGE = DEPLOY / "container" / "Containerfile"
+COPIES = [line.split() for line in re.findall(r"^COPY (?!--from)(.+)$", IMAGE.read_text(), re.MULTILINE)]
+"""What the image copies from the project: the names, and where to at the end."""
 COMPOSE = yaml.safe_load((DEPLOY / "container" / "compose.yaml").read_text())
 CHART = DEPLOY / "helm" / "fairlane"
 UNIT = DEPLOY / "systemd" / "fairlane.service"
@@ -46,13 +51,29 @@ def test_named_volumes_are_declared() -> None:
 
 def test_the_image_copies_files_that_exist() -> None:
     """What the image copies from the project exists, and is not ignored."""
-    copies = re.findall(
-        r"^COPY (?!--from)(.+) \S+$", (DEPLOY / "container" / "Containerfile").read_text(), re.MULTILINE
-    )
-    names = {name for line in copies for name in line.split()}
-    ignored = (DEPLOY / "container" / "Containerfile.dockerignore").read_text().split()
+    names = {name for *sources, _ in COPIES for name in sources}
+    ignored = IMAGE.with_name(f"{IMAGE.name}.dockerignore").read_text().split()
     assert names == {line[1:] for line in ignored if line.startswith("!")}
     assert all((ROOT / name).exists() for name in names)
+
+
+def test_the_wheel_can_be_built_from_what_the_image_copies(tmp_path: Path) -> None:
+    """A folder with nothing but the files that the image copies is enough to build the wheel."""
+    project = tmp_path / "build"
+    for *sources, target in COPIES:
+        (project / target).mkdir(parents=True, exist_ok=True)
+        for name in sources:
+            if (ROOT / name).is_dir():  # COPY takes the content of a folder, not the folder
+                ignored = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(ROOT / name, project / target, ignore=ignored, dirs_exist_ok=True)
+            else:
+                shutil.copy(ROOT / name, project / target)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
+    command = [*pip, "--no-build-isolation", "--wheel-dir", str(tmp_path / "wheels"), str(project)]
+    environment = {name: value for name, value in os.environ.items() if name not in {"FAIRLANE_COMPILE", "PYTHONPATH"}}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert len([*(tmp_path / "wheels").glob("fairlane-*.whl")]) == 1
 
 
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:

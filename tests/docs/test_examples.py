@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.errors import QueueFull
 from tests.kit.java import lean_environment
+from tests.kit.servers.stores import ServerMissing
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -20,6 +23,8 @@ EXAMPLES = [
     for example in sorted((ROOT / "examples").glob("*.py"))
     if example.name not in ("noisy_neighbour.py", "embedded.py", "tune.py", "pipeline.py")  # demo.py runs these
 ]
+MISSING = "error: This example needs PostgreSQL: "
+CLUSTER = importlib.import_module("examples.cluster")  # mypy knows examples as files, not as modules of a package
 LINK = re.compile(r"\]\(([^)#]+)\)")
 
 
@@ -56,6 +61,30 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
+RECORDED = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+exporter = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(provider)
+{example}
+spans = {{span.name: span.attributes for span in exporter.get_finished_spans()}}
+assert spans["process mail"]["tenant"] == "acme", spans
+"""
+
+
+def test_the_span_of_a_job_has_the_attribute_that_the_guide_adds() -> None:
+    """The OpenTelemetry example runs with an SDK, which records the span; without one there is none."""
+    first, *others = BLOCK.findall((ROOT / "docs" / "guides" / "frameworks.md").read_text())
+    [example] = [block for block in others if "opentelemetry" in block]
+    result = run("-c", RECORDED.format(example=first + example))
+    assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     """Every link to a file of the project has a file behind it."""
@@ -67,6 +96,33 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 def test_an_example_runs(example: Path) -> None:
     """Every example ends by itself, says something, and complains of nothing."""
     result = run("-m", f"examples.{example.stem}") if example.stem == "cluster" else run(str(example))
+    if result.stderr.startswith(MISSING):
+        pytest.skip(result.stderr.removeprefix(MISSING).strip())
     assert result.returncode == 0, result.stderr
     assert result.stdout
     assert result.stderr == ""
+
+
+def test_the_cluster_example_does_not_pass_without_postgresql(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has shown nothing then, and says what to install."""
+
+    def missing() -> None:
+        raise ServerMissing("PostgreSQL is not installed; on Debian: apt-get install postgresql.")
+
+    monkeypatch.setattr(CLUSTER, "PostgresServer", missing)
+    assert CLUSTER.main() == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (
+        "",
+        f"{MISSING}PostgreSQL is not installed; on Debian: apt-get install postgresql.\n",
+    )
+
+
+def test_the_cluster_example_counts_messages_that_were_refused() -> None:
+    """A batch may be answered with an error for some of its messages."""
+    work = CLUSTER.Work(None)
+    work.note_sent("mail", ["1", QueueFull("The queue is full."), "2"])
+    assert work.sent == {("mail", "1"), ("mail", "2")}
+    assert work.errors == {"enqueue: queue_full": 1}

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -133,4 +134,6 @@ def test_the_quickstart_works_as_it_is_written(programs: Path, tmp_path: Path) -
             else:
                 shown = typed(command, environment, tmp_path)
                 printed += shown
+        with urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE_S) as page:
+            assert "<title>Fairlane</title>" in page.read().decode(), "the dashboard of the server"
     assert "2 passed" in printed

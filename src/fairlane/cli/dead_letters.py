@@ -105,7 +105,8 @@ def delete(
 ) -> None:
     """Delete dead letters: those with the given ids, or with --all those that the filters select.
 
-    Deleted messages cannot be restored; the journal records the deletion. An interrupt stops the command part-way.
+    Deleted messages cannot be restored; the journal records the deletion. An interrupt stops the command part-way. The
+    exit code is 1 if an id was refused, for example because it does not exist.
     """
     if is_all == bool(message_ids):
         raise click.UsageError("Name the ids of dead letters, or pass --all.")
@@ -113,9 +114,19 @@ def delete(
         dlq, wanted = dead_letters_of(broker, queue, filter_of(options))
         ids = list(message_ids) or [view.id for view in _letters(broker, dlq, wanted)]
         confirm(f"Delete {message_count(len(ids))} of {dlq}?", is_sure=is_sure)
-        for id_ in ids:
-            broker.cancel(dlq, id_, reason="deleted with fairlane dlq delete")
-    session.answer({"queue": dlq, "deleted": len(ids)}, f"Deleted {message_count(len(ids))} of {dlq}.")
+        refused = [
+            error
+            for at in range(0, len(ids), BATCH_MAX)
+            for error in broker.cancel_many(dlq, ids[at : at + BATCH_MAX], reason="deleted with fairlane dlq delete")
+            if error is not None
+        ]
+    deleted = len(ids) - len(refused)
+    text = f"Deleted {message_count(deleted)} of {dlq}."
+    if refused:
+        text += f" Refused {len(refused)}: {refused[0].cause}"
+    session.answer({"queue": dlq, "deleted": deleted, "refused": len(refused)}, text)
+    if refused:
+        raise Quit(REFUSED)
 
 
 def _letters(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final, Literal
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
@@ -86,7 +87,11 @@ def _of_server(session: Session) -> Iterator[Finding]:
     yield Finding("server", "ok", f"answers at {endpoint.server}, {len(queues)} queues")
     yield from certificates
     for address in endpoint.server.split(","):
-        text, at = _metrics(endpoint, address)
+        try:
+            text, at = _metrics(endpoint, address)
+        except OSError as error:  # the other servers are checked nevertheless
+            yield Finding("server", "wrong", f"{address}: {_cause(error)}")
+            continue
         if at is not None:
             yield clock_finding((datetime.now(UTC) - at).total_seconds())
         yield from metric_findings(samples_of(text))
@@ -100,6 +105,14 @@ def _metrics(endpoint: Endpoint, address: str) -> tuple[str, datetime | None]:
     with urlopen(Request(url, headers=headers), timeout=endpoint.timeout_s, context=endpoint.tls()) as answer:  # noqa: S310 - the user's server
         date = answer.headers["date"]
         return answer.read().decode(), None if date is None else parsedate_to_datetime(date)
+
+
+def _cause(error: OSError) -> str:
+    """Return why a server gave no metrics, and release its answer if it was a refusal."""
+    if isinstance(error, HTTPError):
+        error.close()
+        return str(error)
+    return str(error.reason if isinstance(error, URLError) else error)
 
 
 def _certificates(endpoint: Endpoint) -> Iterator[Finding]:

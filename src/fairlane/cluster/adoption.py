@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from fairlane.assembly import group_url, open_board, open_store
+from fairlane.assembly import group_url, open_board, open_store, shown_url
 from fairlane.broker.engine.recovery import recover
 from fairlane.cluster.entries import CONFIG, GROUP, BoardView, ConfigEntry, GroupEntry, encode, groups_by_queue, view_of
 from fairlane.errors import InvalidArgument, StoreFailed
@@ -55,7 +55,8 @@ def adopt_store(source: str, cluster: str, progress: Progress = lambda _done, _a
         InvalidArgument: the cluster has one of the queues, or can't have them.
         StoreLocked: a broker has the store open.
         StoreDamaged, StoreCorrupt: the source is damaged, or the copy does not equal it.
-        StoreFailed: the source, the store of the group or the board can't be read or written.
+        StoreFailed: the source, the store of the group or the board can't be read or written; or the cluster created
+            one of the queues meanwhile, and keeps it.
     """
     queues, config = _contents(source)
     with closing(open_board(cluster)) as board:
@@ -63,9 +64,15 @@ def adopt_store(source: str, cluster: str, progress: Progress = lambda _done, _a
         group = _group_for(queues, view)
         url = group_url(cluster, group, owner=_OWNER, heartbeat_timeout_ms=_HEARTBEAT_TIMEOUT_MS)
         copy = copy_store(source, url, progress)
+        _check_unlisted(board, queues, url)  # the copy may have taken long
         kept = _put_config(board, config)
         if board.put(GROUP + group, encode(GroupEntry(queues=list(queues))), version=None) is None:
             raise StoreFailed(f"Group {group!r} was created meanwhile. Delete the copy at its store, then copy again.")
+        try:
+            _check_unlisted(board, queues, url, besides=group)  # a node may have read the board before that
+        except StoreFailed:
+            _withdraw(board, GROUP + group)
+            raise
     return Adopted(group=group, queues=queues, copy=copy, kept=kept)
 
 
@@ -89,6 +96,24 @@ def _group_for(queues: tuple[str, ...], view: BoardView) -> str:
     if (queue := next((queue for queue in queues if MARK in queue), None)) is not None:
         raise InvalidArgument(f"Queue {queue!r} is a partition, which can't be copied into another cluster.")
     return next((queue for queue in queues if queue not in view.groups), f"{queues[0]}-copy")
+
+
+def _check_unlisted(board: Board, queues: tuple[str, ...], copy: str, *, besides: str | None = None) -> None:
+    """Raise StoreFailed if another group of the cluster has one of the queues, and so may have messages in it."""
+    groups = {name: entry for name, entry in view_of(board.read()).groups.items() if name != besides}
+    present = groups_by_queue(groups)
+    if (queue := next((queue for queue in queues if queue in present), None)) is not None:
+        raise StoreFailed(
+            f"Queue {queue!r} was created in group {present[queue]!r} while the store was copied. The cluster keeps "
+            f"that queue, and the copy was not added. Delete the copy at {shown_url(copy)}, delete the queue in the "
+            "cluster if its messages are not needed, and copy again."
+        )
+
+
+def _withdraw(board: Board, name: str) -> None:
+    """Remove an entry from the board, whatever other nodes have made of it."""
+    while (entry := board.read().get(name)) is not None and not board.remove(name, version=entry.version):
+        pass
 
 
 def _put_config(board: Board, config: Mapping[str, str]) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ class TaskDispatch:
             if task.arguments.takes_message:
                 args.insert(0, message)
             if task.name in batches:
-                answer = await batches[task.name].handle(*args)
+                answer = await batches[task.name].handle(message, *args)
             elif task.is_async:
                 answer = await task.function(*args, **kwargs)
             else:

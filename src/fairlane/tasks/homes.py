@@ -71,7 +71,8 @@ class AppHomes:
 
     async def close(self) -> None:
         """Close the client of the running loop, and the one that threads share."""
-        client = self._by_loop.pop(asyncio.get_running_loop(), None)
+        with self._lock:
+            client = self._by_loop.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
         await asyncio.to_thread(self.close_sync)
@@ -88,11 +89,12 @@ class AppHomes:
                 portal.close()
 
     def _client_of(self, loop: asyncio.AbstractEventLoop) -> AsyncClient:
-        client = self._by_loop.get(loop)
-        if client is None:
-            self._by_loop = {known: kept for known, kept in self._by_loop.items() if not known.is_closed()}
-            client = self._by_loop[loop] = self._make()
-        return client
+        with self._lock:  # another thread may have a loop of its own
+            client = self._by_loop.get(loop)
+            if client is None:
+                self._by_loop = {known: kept for known, kept in self._by_loop.items() if not known.is_closed()}
+                client = self._by_loop[loop] = self._make()
+            return client
 
     def _threads(self) -> tuple[Portal, AsyncClient]:
         with self._lock:

@@ -2,7 +2,8 @@
 
 Each message of a batch has its own runner, as any other message does, so leases, timeouts and shutdown work as usual.
 The runner of a message joins the open batch and waits for the verdict about it. An interrupt ends that wait. When no
-runner waits any more, the call is cancelled, and the last runners wait until it has ended, as for other handlers.
+runner waits any more, the call is cancelled, and the last runners wait until it has ended, as for other handlers. A
+thread can't be cancelled: its messages are settled at once, but each runner keeps its slot until the thread has ended.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ R = TypeVar("R")
 Verdicts: TypeAlias = Sequence[Answer] | None
 BatchHandler: TypeAlias = Callable[[list[WorkMessage]], Awaitable[Verdicts]] | Callable[[list[WorkMessage]], Verdicts]
 RunBatch: TypeAlias = Callable[[list[T]], Awaitable[Sequence[R | None] | None]]
+Settle: TypeAlias = Callable[[WorkMessage], Awaitable[None]]
 
 
 class _Entry(Generic[T, R]):
@@ -50,22 +52,35 @@ class _RunningBatch:
             self._is_ending = True
             self._judging.cancel()  # once, so that nothing interrupts what the handler does at its end
         if self._is_ending:
-            await asyncio.wait([self._judging])
+            await self.ended()
+
+    async def ended(self) -> None:
+        """Wait for the end of the handler."""
+        await asyncio.wait([self._judging])
 
 
 class OpenBatch(Generic[T, R]):
     """Collects messages until there are enough, or the first of them has waited long enough."""
 
-    def __init__(self, run: RunBatch[T, R], *, size: int, wait_ms: int) -> None:
+    def __init__(self, run: RunBatch[T, R], *, size: int, wait_ms: int, settle: Settle | None = None) -> None:
+        """Prepare.
+
+        Args:
+            run: calls the handler.
+            size: how many messages are enough.
+            wait_ms: how long is long enough.
+            settle: settles an interrupted message whose handler goes on in a thread; None if handlers can be cancelled.
+        """
         self._run = run
+        self._settle = settle
         self._size = size
         self._wait_s = wait_ms / 1000
         self._entries: list[_Entry[T, R]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
 
-    async def handle(self, item: T) -> R | None:
-        """Join the batch with a message, or what the handler gets in its place, and return the verdict about it."""
+    async def handle(self, message: WorkMessage, item: T) -> R | None:
+        """Join the batch with what the handler gets for a message, and return the verdict about it."""
         entry: _Entry[T, R] = _Entry(item)
         self._entries.append(entry)
         if len(self._entries) >= self._size:
@@ -76,8 +91,15 @@ class OpenBatch(Generic[T, R]):
             return await entry.reply
         except asyncio.CancelledError:
             if entry.batch is not None:
-                await entry.batch.leave()
+                await self._leave(entry.batch, message)
             raise
+
+    async def _leave(self, batch: _RunningBatch, message: WorkMessage) -> None:
+        if self._settle is None:
+            await batch.leave()
+        elif message.interruption is not None:
+            await self._settle(message)
+            await batch.ended()
 
     def _start(self) -> None:
         if self._timer is not None:
@@ -119,8 +141,11 @@ def open_batch(
     handler: Callable[[list[Any]], Any], threads: HandlerThreads, *, size: int, wait_ms: int
 ) -> OpenBatch[Any, Any]:
     """Return a batch for a handler, sync or async, which gets a list and returns None or a list as long."""
-    run = handler if is_async(handler) else lambda items: threads.call(handler, items)
-    return OpenBatch(run, size=size, wait_ms=wait_ms)
+    if is_async(handler):
+        return OpenBatch(handler, size=size, wait_ms=wait_ms)
+    return OpenBatch(
+        lambda items: threads.call(handler, items), size=size, wait_ms=wait_ms, settle=threads.on_interrupted
+    )
 
 
 def batch_handler(
@@ -141,7 +166,8 @@ def batch_handler(
     in_loop = is_async(handler)
 
     def handle(threads: HandlerThreads) -> AsyncHandle:
-        return open_batch(handler, threads, size=size, wait_ms=wait_ms).handle
+        batch = open_batch(handler, threads, size=size, wait_ms=wait_ms)
+        return lambda message: batch.handle(message, message)
 
     return QueueHandler(
         policy=policy,

@@ -182,3 +182,37 @@ def test_an_end_in_the_journal_is_not_overwritten_by_the_end_of_its_queue() -> N
     broker.cycle()
     assert deleting.done()
     assert broker.status(message_id).status == "done"
+
+
+def test_the_start_of_a_message_that_waits_for_its_turn_is_estimated() -> None:
+    """While consumers work, it starts about when half of its key's messages had started; once overdue, nobody knows."""
+    broker = broker_with()
+    broker.enqueue("q", b"before", fairness_key="acme")
+    broker.advance(4_000)
+    lease_one(broker)  # a consumer is busy with it, and p50 is known
+    (p50_ms, _) = broker.engine.consumers.wait_times.p50_and_p99_ms("q", "acme", broker.clock.now_ms()) or (0, 0)
+    assert p50_ms >= 4_000
+    begun_ms = broker.clock.now_ms()
+    message_id = broker.enqueue("q", b"x", fairness_key="acme")
+    assert broker.status(message_id).starts_ms == begun_ms + p50_ms
+    broker.advance(p50_ms - 1)
+    assert broker.status(message_id).starts_ms == begun_ms + p50_ms
+    broker.advance(2)
+    assert broker.status(message_id).starts_ms is None
+
+
+def test_the_start_of_a_message_that_nobody_could_lease_is_unknown() -> None:
+    """Neither a paused queue nor one without consumers promises anything, though earlier messages had been quick."""
+    broker = broker_with()
+    broker.enqueue("q", b"before", fairness_key="acme")
+    broker.advance(4_000)
+    done = lease_one(broker)
+    message_id = broker.enqueue("q", b"x", fairness_key="acme")
+    assert broker.status(message_id).starts_ms is not None
+    broker.pause("q")
+    status = broker.status(message_id)
+    assert (status.reason, status.starts_ms) == ("queue_paused", None)
+    broker.resume("q")
+    broker.ack(done)
+    status = broker.status(message_id)
+    assert (status.reason, status.starts_ms) == ("no_consumer", None)

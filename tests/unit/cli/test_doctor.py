@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -28,6 +32,48 @@ def test_a_folder_is_checked(shell: Shell, tmp_path: Path) -> None:
     outcome = shell.run("--data", str(folder), "doctor")
     assert outcome.code == 1
     assert "wrong" in outcome.out
+
+
+class Metrics(BaseHTTPRequestHandler):
+    """Answers with the status in the first part of the path, and with metrics if that is 200."""
+
+    def do_GET(self) -> None:
+        self.send_response(int(self.path.split("/")[1]))
+        self.end_headers()
+        self.wfile.write(b"fairlane_disk_free_bytes 90\nfairlane_disk_reserve_bytes 10\n")
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """Yield the address of a server of metrics."""
+    with HTTPServer(("127.0.0.1", 0), Metrics) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_node_that_does_not_answer_is_named_beside_the_others(shell: Shell) -> None:
+    """A dead node and one that refuses its metrics are wrong; the rest of the table is there."""
+    with serving() as gone:
+        pass
+    with serving() as server:
+        ann, ben, cas = f"{server}/200", gone, f"{server}/403"
+        outcome = shell.run("--server", f"{ann},{ben},{cas}", "doctor", "-o", "json")
+    assert outcome.code == 1
+    found = [(each["check"], each["state"], each["found"]) for each in outcome.json]
+    assert ("disk", "ok", "90 B free; enqueues are refused below 10 B") in found
+    wrong = [text for check, state, text in found if (check, state) == ("server", "wrong")]
+    assert len(wrong) == 2
+    assert wrong[0].startswith(f"{ben}: ")
+    assert "Connection refused" in wrong[0]
+    assert wrong[1] == f"{cas}: HTTP Error 403: Forbidden"
 
 
 @pytest.mark.parametrize(("days", "state"), [(90, "ok"), (13, "warning"), (-1, "wrong")])

@@ -45,6 +45,21 @@ def test_messages_among_dead_letters_are_none(shell: Shell) -> None:
     assert [view.id for view in broker.peek("failures")] == [broker.lease("failures")[0].id]
 
 
+def test_dead_letters_that_are_gone_are_counted(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are deleted, however many requests that takes, and the exit code says that some were not."""
+    monkeypatch.setattr(dead_letters, "BATCH_MAX", 2)
+    died(shell)
+    first, second, third = (view.id for view in shell.broker.peek("jobs.dlq"))
+    shell.broker.cancel("jobs.dlq", first)
+    outcome = shell.run("dlq", "delete", "jobs", first, second, third, "--yes")
+    assert outcome.code == 1
+    assert outcome.out.startswith("Deleted 2 messages of jobs.dlq. Refused 1: ")
+    assert first in outcome.out
+    assert shell.broker.queue("jobs").dead == 0
+    again = shell.run("-o", "json", "dlq", "delete", "jobs", second, third, "--yes")
+    assert (again.code, again.json) == (1, {"queue": "jobs.dlq", "deleted": 0, "refused": 2})
+
+
 def test_a_dry_run_counts(shell: Shell) -> None:
     """A dry run counts the selected messages and moves none."""
     died(shell)

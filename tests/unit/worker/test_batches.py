@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -10,7 +11,7 @@ from fairlane.errors import InvalidArgument
 from fairlane.tasks import App
 from fairlane.worker import Counters, DeadLetter, Retry, WorkMessage
 from fairlane.worker.policy import Answer
-from tests.kit.waiting import pass_loop
+from tests.kit.waiting import PATIENCE_S, pass_loop, until
 
 from .bench import WorkerBench, on_bench
 from .test_leases import SHORT_MS, take_away
@@ -194,6 +195,101 @@ def test_the_messages_of_an_interrupted_batch_return_when_its_handler_has_ended(
         assert bench.app.counters == Counters(deferred=2)
 
     on_bench(test)
+
+
+def test_a_sync_batch_that_takes_too_long_keeps_its_slots() -> None:
+    """Its messages are returned at once, but no batch is started beside it until its thread has ended."""
+
+    async def test(bench: WorkerBench) -> None:
+        go_on = threading.Event()
+        running = most = 0
+
+        @bench.app.batch_handler("jobs", size=2, concurrency=2, timeout_s=0.05)
+        def insert(messages: list[WorkMessage]) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            if messages[0].attempt == 1:
+                assert messages[0].wait_lost(PATIENCE_S)
+                assert go_on.wait(PATIENCE_S)
+            running -= 1
+
+        await bench.enqueue(b"a", b"b")
+        async with bench.app:
+            await bench.until(lambda: bench.app.counters.retried == 2)
+            await pass_loop(100)
+            assert bench.app.counters.in_flight == 2
+            go_on.set()
+            await bench.until(lambda: bench.app.counters.handled == 2)
+        assert most == 1
+        assert bench.app.counters == Counters(handled=2, failed=2, retried=2)
+
+    on_bench(test)
+
+
+def test_a_message_that_is_cancelled_keeps_its_slot_in_a_sync_batch() -> None:
+    """The handler has it until it ends, and goes on for the other message."""
+
+    async def test(bench: WorkerBench) -> None:
+        loop = asyncio.get_running_loop()
+        begun, go_on = asyncio.Event(), threading.Event()
+
+        @bench.app.batch_handler("jobs", size=2, concurrency=2)
+        def insert(_: list[WorkMessage]) -> None:
+            loop.call_soon_threadsafe(begun.set)
+            assert go_on.wait(PATIENCE_S)
+
+        ids = await bench.enqueue(b"a", b"b")
+        async with bench.app:
+            await begun.wait()
+            await bench.client.cancel("jobs", ids[0])
+            await until(lambda: bench.app.counters.cancelled == 1, "the message is cancelled")
+            assert bench.app.counters.in_flight == 2
+            go_on.set()
+            await bench.until(lambda: bench.app.counters.handled == 1)
+        assert bench.app.counters == Counters(handled=1, cancelled=1)
+
+    on_bench(test)
+
+
+def test_a_sync_batch_that_outlasts_the_grace_does_not_hold_up_the_end() -> None:
+    """Its messages are returned, and worker and event loop end although the thread still runs."""
+    go_on = threading.Event()
+
+    async def test(bench: WorkerBench) -> None:
+        loop = asyncio.get_running_loop()
+        begun = asyncio.Event()
+
+        @bench.app.batch_handler("jobs", size=2)
+        def insert(_: list[WorkMessage]) -> None:
+            loop.call_soon_threadsafe(begun.set)
+            assert go_on.wait(PATIENCE_S)
+
+        await bench.enqueue(b"a", b"b")
+        bench.app.grace_s = 0.01
+        async with bench.app:
+            await begun.wait()
+        assert bench.app.counters == Counters(deferred=2)
+
+    try:
+        on_bench(test)
+    finally:
+        go_on.set()
+
+
+def test_any_exception_of_a_sync_batch_fails_its_messages() -> None:
+    """Even one that asyncio's futures refuse to hold."""
+    app = App()
+
+    @app.batch_handler("rows", size=2, retries=0)
+    def insert(_: list[WorkMessage]) -> None:
+        raise StopIteration
+
+    with app.testing() as harness:
+        harness.client.create_queue("rows")
+        for _ in range(2):
+            harness.client.enqueue("rows", b"row")
+        assert harness.run().dead == 2
 
 
 def test_a_batch_that_could_never_be_full_is_refused() -> None:

@@ -100,7 +100,9 @@ def _of_message(engine: Engine, message: Message, now_ms: int) -> StatusView:
         words = _STAGED if view.members is None else _words(view.members)
         return replace(view, reason="staged" if view.members is None else "members", words=words)
     explained = explain(engine.ledger, engine.schedule, engine.consumers, message.queue.name, view.id, now_ms)
-    starts_ms = explained.until_ms if explained.until_ms is not None else _estimated_ms(engine, message, now_ms)
+    starts_ms = explained.until_ms
+    if explained.reason == "turn" or (explained.reason == "no_consumer" and message.queue.leased):  # consumers are busy
+        starts_ms = _estimated_ms(engine, message, now_ms)
     return replace(view, reason=explained.reason, words=explained.words, starts_ms=starts_ms)
 
 
@@ -134,9 +136,13 @@ def _waiting_stage(message: Message, now_ms: int) -> LifeStage:
 
 
 def _estimated_ms(engine: Engine, message: Message, now_ms: int) -> int | None:
-    """Return about when a message starts: half of those of its key that started lately had waited no longer."""
+    """Return about when a message starts: half of those of its key that started lately had waited no longer.
+
+    None if that is unknown, or if it has waited longer already.
+    """
     waits = engine.consumers.wait_times.p50_and_p99_ms(message.queue.name, message.key, now_ms)
-    return None if waits is None else max(now_ms, message.ready_ms + round(waits[0]))
+    starts_ms = None if waits is None else message.ready_ms + waits[0]
+    return None if starts_ms is None or starts_ms < now_ms else starts_ms
 
 
 def _of_finished(ledger: Ledger, finished: FinishedMessage) -> StatusView:
