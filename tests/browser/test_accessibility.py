@@ -6,15 +6,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
-from tests.browser.viewer import Served, Viewer
+from tests.browser.viewer import Served, Viewer, served
+from tests.kit.servers.nodes import Cluster
+from tests.kit.servers.stores import PostgresServer
+from tests.kit.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.timeout(600)  # axe-core checks every node of every page
-GRAVE = ("serious", "critical")
 PLACES = {
     "": "no consumers",
     "queue/seen": "no consumers",
@@ -58,28 +61,69 @@ def waiting(server: Served) -> str:
     return first
 
 
+def check(page: Page, axe: str, place: str) -> None:
+    """Assert that axe-core finds nothing wrong with a page, and that it does not overflow its screen."""
+    page.evaluate(axe)
+    found: list[dict[str, Any]] = page.evaluate("axe.run().then(found => found.violations)")
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], place
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), place
+
+
+def viewer_with(browser: Browser, look: str) -> Viewer:
+    """Open a tab, light or dark, wide or narrow."""
+    is_dark, width = LOOKS[look]
+    return Viewer(browser, is_dark=is_dark, width=width)
+
+
 @pytest.mark.parametrize("look", LOOKS)
 def test_pages_are_accessible(server: Served, browser: Browser, axe: str, waiting: str, look: str) -> None:
-    """Axe-core finds no serious fault on any page, light or dark, wide or narrow, and none overflows its screen."""
-    is_dark, width = LOOKS[look]
-    viewer = Viewer(browser, is_dark=is_dark, width=width)
+    """Axe-core finds no fault on any page, nor in a dialog, light or dark, wide or narrow, and none overflows."""
+    viewer = viewer_with(browser, look)
     for place, text in PLACES.items():
         page = viewer.open(server, place.format(waiting=waiting))
         page.locator("main", has_text=text).wait_for()
         if place == "queue/seen":
             page.locator("#history-charts svg path, #history-charts svg circle").first.wait_for(state="attached")
-        page.evaluate(axe)
-        found: list[dict[str, Any]] = page.evaluate("axe.run().then(found => found.violations)")
-        grave = [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in GRAVE]
-        assert grave == [], place
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), place
+        check(page, axe, place)
+    page = viewer.open(server, "queue/seen")
+    page.click("#delete")
+    page.locator("dialog[open] #typed").wait_for()
+    check(page, axe, "dialog")
     page.goto(f"{server.address}/docs#enqueue")
     page.locator("details#enqueue[open] .command").wait_for()
-    page.evaluate(axe)
-    found = page.evaluate("axe.run().then(found => found.violations)")
-    assert [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in GRAVE] == []
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    check(page, axe, "docs")
     viewer.close()
+
+
+def test_the_login_is_accessible(browser: Browser, axe: str, tmp_path: Path) -> None:
+    """So is the form with the error about a wrong key."""
+    with served(tmp_path, "--auth", "true") as server:
+        for look in LOOKS:
+            viewer = viewer_with(browser, look)
+            page = viewer.open(server)
+            page.locator("h1", has_text="Log in").wait_for()
+            check(page, axe, "login")
+            page.fill("#key", "wrong")
+            page.keyboard.press("Enter")
+            page.locator("main .wrong").wait_for()
+            check(page, axe, "login with a wrong key")
+            viewer.close()
+
+
+def test_the_cluster_page_is_accessible(postgres: PostgresServer, browser: Browser, axe: str, tmp_path: Path) -> None:
+    """With a queue that is split, and one that is not."""
+    with Cluster.of(1, f"{postgres.url}&namespace={tmp_path.name}", tmp_path) as cluster:
+        (node,) = cluster.nodes
+        split = {"queue": "orders", "partitions": 2}
+        requests = {"queues/create": {"queue": "mails"}, "queues/ensure": {"queue": "orders"}, "cluster/split": split}
+        for path, body in requests.items():
+            httpx.post(f"{node.url}/v1/{path}", json=body, timeout=PATIENCE_S).raise_for_status()
+        for look in LOOKS:
+            viewer = viewer_with(browser, look)
+            viewer.page.goto(f"{node.url}/#/cluster")
+            viewer.cells("orders~1")
+            check(viewer.page, axe, "cluster")
+            viewer.close()
 
 
 def test_the_dashboard_works_with_the_keyboard_alone(server: Served, viewer: Viewer, waiting: str) -> None:
