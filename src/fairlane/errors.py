@@ -417,6 +417,12 @@ class TooMuchUnread(UnavailableError):
     remedy = "Read the answers that were sent, then retry; or raise unread_bytes_max or unread_total_bytes_max."
 
 
+class TooMuchArriving(UnavailableError):
+    """The caller, or all callers of the server together, are sending too many large requests at once."""
+
+    remedy = "Retry later, send smaller requests or fewer at a time; or raise arriving_total_bytes_max."
+
+
 class RateLimited(UnavailableError):
     """The caller exceeded its request rate. Nothing was changed."""
 

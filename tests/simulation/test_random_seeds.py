@@ -13,13 +13,15 @@ SLICES, CLUSTER_SLICES = 20, 5
 
 @pytest.mark.parametrize("_part", range(SLICES))
 def test_every_promise_holds_on_random_seeds(capsys: pytest.CaptureFixture[str], _part: int) -> None:
-    """With seeds that were never run before the auditor finds no violation; a failure prints its seed."""
-    code = simulate.main(["--random", str(500 // SLICES)])
-    assert code == 0, capsys.readouterr().out
+    """With seeds that were never run before the auditor finds no violation; the seeds are printed."""
+    with capsys.disabled():
+        code = simulate.main(["--random", str(500 // SLICES)])
+    assert code == 0
 
 
 @pytest.mark.parametrize("_part", range(CLUSTER_SLICES))
 def test_a_cluster_keeps_its_promises_on_random_seeds(capsys: pytest.CaptureFixture[str], _part: int) -> None:
-    """With seeds that were never run before no cluster breaks a promise; a failure prints its seed."""
-    code = simulate_cluster.main(["--random", str(100 // CLUSTER_SLICES)])
-    assert code == 0, capsys.readouterr().out
+    """With seeds that were never run before no cluster breaks a promise; the seeds are printed."""
+    with capsys.disabled():
+        code = simulate_cluster.main(["--random", str(100 // CLUSTER_SLICES)])
+    assert code == 0

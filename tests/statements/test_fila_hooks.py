@@ -117,7 +117,7 @@ def test_032_the_limits_of_scripts_are_settings(own: dict[str, object], text: st
     """Time and memory limits of scripts are settings of the server, which a queue's policy overrides."""
     hungry = "function on_enqueue() local t = {} while true do t[#t + 1] = {} end end"
     settings = Settings(hook_memory_bytes_max=65_536)
-    broker = broker_with({"on_enqueue": hungry, "hook_timeout_ms": 100} | own, settings=settings)
+    broker = broker_with({"on_enqueue": hungry, "hook_timeout_ms": 25} | own, settings=settings)
     broker.enqueue("q", b"")
     assert broker.hook_statistics("q").last_fault == f"used more than {text}"
 

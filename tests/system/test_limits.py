@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from websockets.exceptions import InvalidHandshake, InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from fairlane.wire.grpc import broker_pb2
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 from .grpc_process import serving as serving_grpc
 from .server_process import ServerProcess, serving
@@ -38,6 +39,31 @@ def is_let_in(server: ServerProcess) -> bool:
             return bool(stream.call("stats", queue="orders"))
     except (InvalidHandshake, OSError):
         return False
+
+
+def test_requests_that_never_end_are_bounded(tmp_path: Path) -> None:
+    """Of two long requests of one caller only one is received; the other waits, and is answered when the first is gone.
+
+    On the stream, a message that stalls ends its connection.
+    """
+    flags = ("--arriving-total-bytes-max", str(2 * 1024 * 1024), "--body-timeout-ms", "1000")
+    size = 800 * 1024
+    with serving(tmp_path / "data", *flags) as server, server.http() as http:
+        http.post("/queues/create", json={"queue": "orders"})
+        host, _, port = server.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as stalled:
+            stalled.sendall(b"POST /v1/queue/enqueue HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
+            stalled.sendall(b"Content-Length: %d\r\n\r\n" % size + b" " * (size // 2))
+            body = b'{"queue": "orders", "messages": [{}]}'.ljust(size)
+            answer = http.post("/queue/enqueue", content=body, headers={"content-type": "application/json"})
+            assert answer.status_code == 200
+            assert stalled.recv(100).startswith(b"HTTP/1.1 408")
+        with server.stream() as stream:
+            stream.socket.socket.sendall(b"\x82\xff" + size.to_bytes(8) + bytes(4) + bytes(size // 2))
+            with pytest.raises(ConnectionClosed) as closed:
+                stream.socket.recv(timeout=PATIENCE_S)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1008
 
 
 def test_subscriptions_over_the_limit_are_rejected(tmp_path: Path) -> None:

@@ -59,7 +59,9 @@ def can_wait(engine: Engine) -> bool:
         and all(_is_idle(engine, submission) for submission in inbox)
         and not (engine.producers.waiting or engine.sinks.waiting or engine.redrives.running)
         and not (engine.watchers.waiting or engine.watchers.searches.jobs or engine.script_lines.lines)
-        and not (engine.consumers.unserved or engine.pieces.lines or engine.ledger.fan_outs.members)
+        and not (
+            engine.consumers.unserved or engine.pieces.lines or engine.peeks.jobs or engine.ledger.fan_outs.members
+        )
     )
 
 

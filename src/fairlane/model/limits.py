@@ -74,7 +74,7 @@ CONFIG_KEY_LENGTH_MAX: Final = 512
 CONFIG_VALUE_LENGTH_MAX: Final = 64 * 1024
 SCRIPT_LENGTH_MAX: Final = 16 * 1024
 """Characters of a script. Compiling takes time that grows with the square of the length, 20 ms at this one."""
-HOOK_TIMEOUT_MS_MAX: Final = 100
+HOOK_TIMEOUT_MS_MAX: Final = 25
 """The longest time for one message that a queue's policy may allow its scripts: all queues wait meanwhile."""
 HOOK_MEMORY_BYTES_MIN: Final = 64 * 1024
 """The least memory that a script can work with."""

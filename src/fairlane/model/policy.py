@@ -154,7 +154,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def hook_limits(self) -> HookLimits:
         """The limits of its scripts."""
         return HookLimits(
-            timeout_ms=self.hook_timeout_ms,
+            timeout_ms=None if self.hook_timeout_ms is None else min(self.hook_timeout_ms, HOOK_TIMEOUT_MS_MAX),
             memory_bytes_max=self.hook_memory_bytes_max,
             breaker_threshold=self.hook_breaker_threshold,
             breaker_cooldown_ms=self.hook_breaker_cooldown_ms,

@@ -21,6 +21,7 @@ from fairlane.errors import TooManyConnections
 from fairlane.gateway.caller import Caller
 from fairlane.server.addresses import Network, block_of, is_among
 from fairlane.server.limits import CallLimits
+from fairlane.server.receiving.arrivals import Arrivals
 
 SCOPE_KEY: Final = "fairlane.connection"
 """Where the scope of a request has its ``OpenConnection``; only our own server puts it there."""
@@ -71,6 +72,8 @@ class Connections:
         self._unknown: dict[str, dict[OpenConnection, None]] = {}
         self._oldest: dict[OpenConnection, None] = {}
         self.closed: Counter[str] = Counter()
+        self.arrivals = Arrivals(limits.arriving_total_bytes_max)
+        """The requests that are being received."""
 
     def __len__(self) -> int:
         return len(self._open)

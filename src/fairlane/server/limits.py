@@ -26,6 +26,9 @@ class CallLimits:
         body_bytes_max: bytes in one HTTP request, or in one message of the stream. A raw payload may be longer: it is
             stored in pieces, up to ``upload_bytes_max``.
         json_body_bytes_max: bytes in one HTTP request in JSON, which takes longer to decode than msgpack.
+        arriving_total_bytes_max: bytes of requests that are being received, over HTTP and the stream; those of one API
+            key, or of one address without a key, may have half of it. A request counts with its whole length once
+            64 KiB of it have come.
         unread_bytes_max: bytes that one connection may have been sent and not read, of messages with their headers and
             state, and of answers; no more messages are leased for it then, and large answers are refused.
         unread_total_bytes_max: the same for all connections together; those of one API key may have half of it.
@@ -38,8 +41,9 @@ class CallLimits:
             API key, or by its address where authentication is disabled.
         descriptors_reserved: file descriptors that are not used for connections, so that the store can work.
         head_timeout_ms: how long the head of a request may take to arrive.
-        body_timeout_ms: how often the rate of a body is checked; a body without progress ends after this time.
-        body_bytes_per_second_min: the lowest rate at which a body may arrive.
+        body_timeout_ms: how often the rate of a body, or of a message of the stream, is checked; one without progress
+            ends after this time.
+        body_bytes_per_second_min: the lowest rate at which a body or message may arrive.
         handshake_timeout_ms: how long a TLS handshake may take.
         auth_failures_per_second: requests from one address without a valid API key that are refused as such per second,
             and ten times as many at once. Further ones are refused as too many, and not logged.
@@ -57,6 +61,7 @@ class CallLimits:
 
     body_bytes_max: int = PAYLOAD_BYTES_MAX + _ENVELOPE_BYTES
     json_body_bytes_max: int = 8 * _MEBIBYTE
+    arriving_total_bytes_max: int = 96 * _MEBIBYTE
     unread_bytes_max: int = 16 * _MEBIBYTE
     unread_total_bytes_max: int = 128 * _MEBIBYTE
     calls_max: int = 1024

@@ -25,7 +25,7 @@ _CODES: Final = (
     (413, _INVALID, ("payload_too_large", "result_too_large", "request_too_large")),
     (421, _PRECONDITION, ("queue_elsewhere",)),
     (429, _EXHAUSTED, ("key_full", "queue_full", "global_full", "too_many_waiters", "too_many_connections")),
-    (429, _EXHAUSTED, ("rate_limited", "too_much_unread", "too_many_uploads")),
+    (429, _EXHAUSTED, ("rate_limited", "too_much_unread", "too_much_arriving", "too_many_uploads")),
     (503, _EXHAUSTED, ("store_full",)),
     (503, _UNAVAILABLE, ("queue_moving", "node_insecure", "closed", "disconnected")),
     (503, _UNAVAILABLE, ("store_failed", "store_locked", "store_fenced", "store_corrupt", "store_damaged")),

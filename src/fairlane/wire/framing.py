@@ -79,6 +79,11 @@ class FrameCutter:
         self._is_in_parts = False
         self.is_held = False
 
+    @property
+    def unfinished(self) -> int:
+        """How long the frame is of which a part has come; 0 if none has, or nothing is to be cut."""
+        return self._wanted if self._kept else 0
+
     def receive(self, data: bytes) -> None:
         """Cut what came, together with what was kept."""
         buffer: bytes | bytearray = data

@@ -91,7 +91,7 @@ def test_the_breaker_shows_closed_when_the_cooldown_ends() -> None:
 @pytest.mark.parametrize(
     ("field", "least", "most"),
     [
-        ("hook_timeout_ms", 1, 100),
+        ("hook_timeout_ms", 1, 25),
         ("hook_memory_bytes_max", 65_536, 16_777_216),
         ("hook_breaker_threshold", 1, 10_000),
         ("hook_breaker_cooldown_ms", 1_000, 31_622_400_000),
@@ -105,6 +105,11 @@ def test_a_policy_bounds_what_scripts_may_use(field: str, least: int, most: int)
         with pytest.raises(ValueError, match=field):
             policy_from({field: bad})
     assert getattr(QueuePolicy(), field) is None
+
+
+def test_a_stored_policy_with_a_longer_timeout_is_held_to_the_maximum() -> None:
+    """A policy is checked when it is set, not when it is loaded."""
+    assert QueuePolicy(hook_timeout_ms=100).hook_limits.timeout_ms == 25
 
 
 @pytest.mark.parametrize(

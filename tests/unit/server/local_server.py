@@ -25,6 +25,7 @@ from fairlane.server.interfaces.asgi import DIRECT_SOCKET
 from fairlane.server.interfaces.http import HttpInterface
 from fairlane.server.limits import CallLimits
 from fairlane.server.live.history import QUEUES_MAX
+from fairlane.server.receiving.arrivals import Reservation
 from fairlane.testing.clock import FakeClock, SeededEntropy
 from fairlane.verbs.keys import CreateKey, Grant
 from fairlane.wire.frames import (
@@ -202,7 +203,7 @@ class FakeDirectSocket:
             self._rest.put_nowait({"type": "websocket.disconnect", "code": 1006})
         return not self._socket.is_broken
 
-    def take(self, on_message: Callable[[bytes], None], on_capacity: Callable[[], None]) -> None:
+    def take(self, on_message: Callable[[bytes], None], on_capacity: Callable[[], None], _arrival: Reservation) -> None:
         self._on_message = on_message
         self._socket.may_write.on_set = on_capacity
 

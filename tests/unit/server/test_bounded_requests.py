@@ -11,6 +11,8 @@ import pytest
 from fairlane.errors import InvalidArgument
 from fairlane.model import limits
 from fairlane.model.message import NewMessage, Receipt
+from fairlane.model.schedules import ScheduleSpec
+from fairlane.model.views import DeadLetterFilter
 from fairlane.server.interfaces.counting import FIELDS_MAX, check_msgpack
 from fairlane.server.limits import CallLimits
 from fairlane.verbs.leases import Ack, Forward
@@ -204,7 +206,26 @@ def test_a_field_that_is_given_many_times_is_refused_before_it_is_decoded(name: 
     run(main())
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, NewMessage], ids=lambda shape: shape.__name__)
+MANY_HEADERS: bytes = b"\xde" + (60_000).to_bytes(2) + b"\xa7headers\x81\xa1a\xa0" * 60_000
+PARTS = {
+    "fan_out": (request(b"then", MANY_HEADERS), "a message"),
+    "set_schedule": (request(b"spec", b"\x81\xa7message" + MANY_HEADERS), "a message"),
+    "ensure_schedule": (request(b"spec", MANY_HEADERS), "a schedule or filter"),
+    "peek": (request(b"wanted", b"\xde" + (60_000).to_bytes(2) + b"\xa3ids\x91\xa0" * 60_000), "a schedule or filter"),
+}
+
+
+@pytest.mark.parametrize("verb", PARTS)
+def test_a_part_with_a_field_that_is_given_many_times_is_refused(verb: str) -> None:
+    """What holds for the messages of a request holds for its single parts as well."""
+    body, part = PARTS[verb]
+    with pytest.raises(InvalidArgument, match=f"^Invalid {verb} request: {part} has more than 20 fields"):
+        check_msgpack(verb, body)
+
+
+@pytest.mark.parametrize(
+    "shape", [*SHAPES, NewMessage, ScheduleSpec, DeadLetterFilter], ids=lambda shape: shape.__name__
+)
 def test_no_request_or_message_has_more_fields_than_are_accepted(shape: type[msgspec.Struct]) -> None:
     """The bound on fields never refuses a request that gives each of its fields once."""
     assert len(shape.__struct_fields__) < FIELDS_MAX

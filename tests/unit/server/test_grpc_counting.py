@@ -68,11 +68,32 @@ def test_maps_and_nested_requests_are_counted() -> None:
     assert fault(admin_pb2.CreateQueueRequest(group="x" * WALKED_FROM_BYTES), twice) == "policy is given twice."
 
 
+def test_a_field_that_is_given_again_and_again_is_refused_after_a_few() -> None:
+    """The walk takes a hundred times as long as the parser for each tag, so it ends early, wherever they are."""
+    cause = "Invalid enqueue request: it has a fairlane.v1.{} that gives a field again and again. Send each field once."
+    for tag in (b"\x18\x00", b"\x0a\x00", b"\x82\x7d\x00", b"\x1d\x00\x00\x00\x00"):
+        assert fault(broker_pb2.EnqueueRequest(queue="q"), tag * 40_000) == cause.format("EnqueueRequest")
+    inner = b"\x40\x00" * 40_000
+    for kind, tag in ((broker_pb2.EnqueueRequest, b"\x12"), (broker_pb2.FanOutRequest, b"\x1a")):
+        assert fault(kind(), tag + b"\x80\xf1\x04" + inner) == cause.format("NewMessage")
+
+
+def test_the_messages_of_all_queues_together_are_counted() -> None:
+    """The queues of a forward share one limit, so the walk ends there too."""
+    forward = broker_pb2.ForwardRequest(queue="q")
+    for number in range(12):
+        forward.messages[str(number)].messages.extend([large()] + [types_pb2.NewMessage(weight=1)] * 1_000)
+    assert fault(forward).startswith("messages has more than BATCH_MAX (10000) items.")
+
+
 def test_a_full_batch_passes() -> None:
     """What all limits allow is parsed."""
     message = types_pb2.NewMessage(
         payload=b"x" * 200, headers={"a": "b"}, fairness_key=["a", "b"], weight=300, dedup_id="x", throttles=["t"] * 16
     )
+    fan_out = broker_pb2.FanOutRequest(queue="q", name="n", then=message)
+    fan_out.messages["q"].messages.extend([message] * limits.BATCH_MAX)
+    check_items(broker_pb2.FanOutRequest, fan_out.SerializeToString(), "fan_out")
     request = broker_pb2.EnqueueRequest(queue="q", messages=[message] * limits.BATCH_MAX, wait_ms=2**40)
     check_items(broker_pb2.EnqueueRequest, request.SerializeToString(), "enqueue")
 

@@ -70,6 +70,7 @@ STATUSES = {
     "stage_mismatch": "ABORTED",
     "rate_limited": "RESOURCE_EXHAUSTED",
     "too_much_unread": "RESOURCE_EXHAUSTED",
+    "too_much_arriving": "RESOURCE_EXHAUSTED",
     "wrong_event_loop": "INTERNAL",
     "internal": "INTERNAL",
 }

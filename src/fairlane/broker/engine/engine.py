@@ -345,6 +345,8 @@ class Engine(EngineLife):
             self._deliver(hand_out)
         if self.consumers.revocations.revoked or cycle.ended:
             self._tell_consumers(cycle)
+        if self.peeks.jobs and self.state in RUNNING:
+            self.peeks.step(self)
         for read in cycle.reads:
             answer_read(self, read)
         if (cycle.watchers or self.watchers.waiting or self.watchers.searches.jobs) and self.state in RUNNING:

@@ -37,6 +37,7 @@ from fairlane.broker.settings import Settings
 from fairlane.broker.steady_time import BrokerTime
 from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.broker.waiting.fetches import Fetches
+from fairlane.broker.waiting.peeks import Peeks
 from fairlane.broker.waiting.pieces import WaitingPieces
 from fairlane.broker.waiting.producers import WaitingEnqueues
 from fairlane.broker.waiting.redrives import Redrives
@@ -119,6 +120,7 @@ class EngineLife:
         self.sinks = WaitingSinks()
         self.pieces = WaitingPieces()
         self.fetches = Fetches(store)
+        self.peeks = Peeks()
         self.redrives = Redrives()
         self.refusals = CollectedRefusals()
         self.ticks = Ticks()
@@ -192,7 +194,8 @@ class EngineLife:
                 self._abdicate(error)
             self.consumers.unserved = {}
             self._refuse_inbox(error)
-            refuse_all((*self.script_lines.dismiss(), *self.pieces.dismiss(), *self.fetches.dismiss()), error)
+            refuse_all((*self.script_lines.dismiss(), *self.pieces.dismiss()), error)
+            refuse_all((*self.fetches.dismiss(), *self.peeks.dismiss()), error)
 
     def _abdicate(self, error: StoreFenced) -> None:
         """Give up for good: the store is for another process to serve."""
@@ -205,7 +208,7 @@ class EngineLife:
     def _dismiss_waiting(self) -> list[Reply | None]:
         """Forget the requests that wait for the broker's own work, and return their replies."""
         waiting = *self.script_lines.dismiss(), *self.watchers.dismiss(), *self.pieces.dismiss()
-        return [*waiting, *self.fetches.dismiss()]
+        return [*waiting, *self.fetches.dismiss(), *self.peeks.dismiss()]
 
     def _refuse_inbox(self, error: FairlaneError) -> None:
         """Refuse the requests of callers. What the broker asks of itself stays: no caller would repeat it."""
@@ -311,7 +314,7 @@ class EngineLife:
         if not self._failures:
             is_asked = bool(self.inbox) and not self._intake.is_waiting(self.inbox, self.now_ms())
             waiting = is_asked or self.consumers.unserved or self.script_lines.lines or self.watchers.searches.jobs
-            own = self.ledger.discarded.entries or self.fetches.loaded
+            own = self.ledger.discarded.entries or self.fetches.loaded or self.peeks.jobs
             more = self.pieces.lines or (own and self.state in RUNNING)
             return bool(waiting or more)
         asked = list(self.inbox)  # a copy, since threads may add to it meanwhile

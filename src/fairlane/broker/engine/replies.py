@@ -13,6 +13,7 @@ from fairlane.broker.cycle import Cycle
 from fairlane.broker.requests import AttachedConsumer, Read, Waiter
 from fairlane.broker.waiting.consumers import NO_MESSAGES, WaitingConsumers
 from fairlane.broker.waiting.fetches import Awaited
+from fairlane.broker.waiting.peeks import PeekSearch
 from fairlane.broker.waiting.producers import WaitingEnqueues
 from fairlane.broker.waiting.sinks import WaitingSinks
 from fairlane.errors import FairlaneError
@@ -50,6 +51,8 @@ def answer_read(engine: Engine, read: Read) -> None:
     else:
         if isinstance(answer, Awaited):
             engine.fetches.wait(answer, read)
+        elif isinstance(answer, PeekSearch):
+            engine.peeks.add(answer, reply)
         else:
             reply.set_result(answer)
 

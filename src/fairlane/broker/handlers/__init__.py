@@ -22,7 +22,7 @@ from fairlane.model.limits import TIMESPAN_MS_MAX
 from fairlane.verbs.config import TryHook
 from fairlane.verbs.dead_letters import Redrive, StopRedrive
 from fairlane.verbs.leases import Lease
-from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.messages import Enqueue, Peek
 from fairlane.verbs.schedules import RunSchedule
 from fairlane.verbs.status import GetResult, GetStatus
 from fairlane.verbs.uploads import ReadPayload
@@ -91,7 +91,8 @@ def submission_of(
     if read is None:
         raise InvalidArgument(f"A broker on its own cannot answer {kind.__name__}: it is not a node of a cluster.")
     reads_here = kind is ReadPayload and not engine.fetches.is_remote
-    return Read(partial(read, engine, request), reply, is_large=getattr(request, "with_body", reads_here))
+    is_large = getattr(request, "with_body", reads_here) or (kind is Peek and messages.is_long(cast("Peek", request)))
+    return Read(partial(read, engine, request), reply, is_large)
 
 
 def _waiter(request: Lease, reply: Reply) -> Waiter:

@@ -15,11 +15,12 @@ from fairlane.broker.handlers.checks import (
 )
 from fairlane.broker.progress import report
 from fairlane.broker.views import queues as views
+from fairlane.broker.waiting.peeks import PeekSearch
 from fairlane.core.checks import whole_fault
 from fairlane.model import limits
 from fairlane.model.bounds import excess_of
 from fairlane.model.message import MessageView
-from fairlane.model.views import Explained
+from fairlane.model.views import DeadLetterFilter, Explained
 from fairlane.verbs.fan_outs import FanOut
 from fairlane.verbs.leases import Ack, Extend, Forward, Nack
 from fairlane.verbs.messages import (
@@ -38,26 +39,23 @@ if TYPE_CHECKING:
     from fairlane.broker.engine.engine import Engine
 
 
+_SHORT: Final = 100
+_ALL: Final = DeadLetterFilter()
+
+
 def _get(engine: Engine, request: GetMessage) -> MessageView:
     message = views.known_message(engine.ledger, request.queue, request.id)
     return views.views_of(engine.bodies, [message], with_body=request.with_body, now_ms=engine.now_ms())[0]
 
 
-def _peek(engine: Engine, request: Peek) -> MessageList:
-    return MessageList(
-        messages=views.peek(
-            engine.ledger,
-            engine.bodies,
-            request.queue,
-            limit=request.count,
-            after=request.after,
-            wanted=request.wanted,
-            status=request.status,
-            with_body=request.with_body,
-            bytes_max=engine.settings.answer_bytes_max,
-            now_ms=engine.now_ms(),
-        )
-    )
+def _peek(engine: Engine, request: Peek) -> MessageList | PeekSearch:
+    search = PeekSearch(request)
+    return search.answer if search.advance(engine) else search
+
+
+def is_long(request: Peek) -> bool:
+    """Return whether a cycle may look at many messages for a peek."""
+    return request.count > _SHORT or request.status is not None or request.wanted != _ALL
 
 
 def _explain(engine: Engine, request: Explain) -> Explained:

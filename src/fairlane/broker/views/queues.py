@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -12,7 +11,6 @@ from fairlane.broker.bodies import Bodies
 from fairlane.broker.views.deliveries import dead_letter_of
 from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.broker.waiting.redrives import Redrives
-from fairlane.core.dead_letters import admits, numbers_meant
 from fairlane.core.decide.retries import shared_dlq
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.schedule import Schedule
@@ -23,7 +21,7 @@ from fairlane.model.ids import number_text
 from fairlane.model.message import PRIORITY_NAMES, Key, MessageStatus, MessageView, canonical
 from fairlane.model.names import dlq_of, is_dlq
 from fairlane.model.staging import SinkView
-from fairlane.model.views import DeadLetterFilter, Explained, KeyView, QueueView, StreamView, ThrottleView
+from fairlane.model.views import Explained, KeyView, QueueView, StreamView, ThrottleView
 from fairlane.scheduler.survey import KeyState
 from fairlane.scheduler.token_bucket import Bucket, burst_of
 
@@ -236,45 +234,12 @@ def sink_views(ledger: Ledger, queue: str) -> list[SinkView]:
 # ------------------------------------------------------------------------------------------------------------- messages
 
 
-def peek(
-    ledger: Ledger,
-    bodies: Bodies,
-    name: str,
-    *,
-    limit: int,
-    after: str | None,
-    wanted: DeadLetterFilter,
-    status: MessageStatus | None,
-    with_body: bool,
-    bytes_max: int,
-    now_ms: int,
-) -> list[MessageView]:
-    """Return messages of a queue without leasing them, in the order they came to it.
+def cursor(queue: Queue, after: str) -> int:
+    """Return the number of the message after which a list begins.
 
-    With bodies, none follow once they exceed the limit on bytes.
+    Raises:
+        InvalidArgument: it is no id, or the place of the message is unknown.
     """
-    queue = known(ledger, name)
-    messages = _from(queue, None if after is None else _cursor(queue, after))
-    if wanted.ids is not None:
-        named = set(numbers_meant(wanted, queue))
-        messages = (message for message in messages if message.number in named)
-    if status is not None:
-        messages = (message for message in messages if _status_of(message, now_ms) == status)
-    wished = islice((message for message in messages if admits(wanted, message, now_ms)), limit)
-    found = list(_within(wished, bytes_max) if with_body else wished)
-    return views_of(bodies, found, with_body=with_body, now_ms=now_ms)
-
-
-def _within(messages: Iterable[Message], bytes_max: int) -> Iterator[Message]:
-    size = 0
-    for message in messages:
-        yield message
-        size += message.delivered_bytes
-        if size >= bytes_max:
-            return
-
-
-def _cursor(queue: Queue, after: str) -> int:
     number = queue.ids.number_of(after)
     if number is None:
         raise InvalidArgument(f"after must be the id of a message, not {after!r:.60}.")
@@ -283,18 +248,6 @@ def _cursor(queue: Queue, after: str) -> int:
             f"Message {after} has left the dead letters, so the page after it is unknown. Start again without `after`."
         )
     return number
-
-
-def _from(queue: Queue, after: int | None) -> Iterator[Message]:
-    messages = iter(queue.messages.values())
-    if after is None:
-        return messages
-    if after in queue.messages:
-        for message in messages:
-            if message.number == after:
-                break
-        return messages
-    return (message for message in messages if message.number > after)
 
 
 def views_of(bodies: Bodies, messages: Sequence[Message], *, with_body: bool, now_ms: int) -> list[MessageView]:
@@ -322,7 +275,7 @@ def message_view(message: Message, now_ms: int) -> MessageView:
     return MessageView(
         id=message_id,
         queue=message.queue.name,
-        status=_status_of(message, now_ms),
+        status=status_of(message, now_ms),
         fairness_key=message.key,
         weight=message.weight or 1,
         cost=message.cost,
@@ -348,7 +301,8 @@ def message_view(message: Message, now_ms: int) -> MessageView:
     )
 
 
-def _status_of(message: Message, now_ms: int) -> MessageStatus:
+def status_of(message: Message, now_ms: int) -> MessageStatus:
+    """Return whether a message is leased, waits for its delay, or waits."""
     if message.token:
         return "leased"
     return "delayed" if message.due_ms is not None and message.due_ms > now_ms else "waiting"

@@ -11,8 +11,10 @@ happens to a waiting message removes it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from heapq import merge
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from fairlane.core.rows.chunks import ChunkHome
@@ -71,6 +73,33 @@ class Messages(MutableMapping[int, "Message"]):
 
     def __iter__(self) -> Iterator[int]:
         return merge(sorted(self.objects), self._rows) if self._had_rows else iter(self.objects)
+
+    def after(self, number: int | None) -> Iterator[int]:
+        """Yield the numbers of all messages, or of those after one. Nothing may change meanwhile.
+
+        Without rows, there is no place for a message that is gone: then these are all.
+        """
+        if self._had_rows:
+            return merge(self._objects_above(number), self._rows.after(number))
+        return iter(self.objects) if number is None else self._objects_after(number)
+
+    def kept_after(self, number: int | None) -> Iterator[int]:
+        """Yield the same numbers, whatever changes meanwhile."""
+        if self._had_rows:
+            return merge(self._objects_above(number), self._rows.kept_after(number))
+        return self._objects_after(number)
+
+    def _objects_above(self, number: int | None) -> list[int]:
+        return sorted(self.objects if number is None else filter(number.__lt__, self.objects))
+
+    def _objects_after(self, number: int | None) -> Iterator[int]:
+        numbers = list(self.objects)
+        if number is None or number not in self.objects:
+            return iter(numbers)
+        at = bisect_left(numbers, number)  # most of the time they ascend
+        if at == len(numbers) or numbers[at] != number:
+            at = numbers.index(number)
+        return islice(numbers, at + 1, None)
 
     def runs(self) -> Iterator[RowRun]:
         """Yield the rows in the order of their numbers, many at a time."""

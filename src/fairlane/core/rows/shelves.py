@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import compress, repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress, islice, repeat
 from typing import Final, NamedTuple
 
 from fairlane.core.rows.chunks import ChunkHome
@@ -125,6 +125,23 @@ class Shelves:
             for number, is_there in zip(shelf.numbers, shelf.present, strict=True):
                 if is_there:
                     yield number
+
+    def after(self, number: int | None) -> Iterator[int]:
+        """Yield the numbers of all rows, or of those after a number, in order."""
+        return _present_after(self._from_shelf(number), number)
+
+    def kept_after(self, number: int | None) -> Iterator[int]:
+        """Yield the same numbers, whatever changes meanwhile."""
+        kept = []
+        for shelf in self._from_shelf(number):
+            copy = RowShelf()
+            copy.numbers, copy.present = shelf.numbers[:], shelf.present[:]
+            kept.append(copy)
+        return _present_after(kept, number)
+
+    def _from_shelf(self, number: int | None) -> Iterator[RowShelf]:
+        first = 0 if number is None else max(bisect_right(self._firsts, number) - 1, 0)
+        return islice(self._shelves, first, None)
 
     def runs(self) -> Iterator[RowRun]:
         """Yield all rows, in order, many at a time."""
@@ -284,3 +301,12 @@ class Shelves:
             self._shelves[at] = shelf
             return
         del self._shelves[at], self._firsts[at]
+
+
+def _present_after(shelves: Iterable[RowShelf], number: int | None) -> Iterator[int]:
+    """Yield the numbers in shelves that are above a number."""
+    for shelf in shelves:
+        begin = 0 if number is None else bisect_right(shelf.numbers, number)
+        for at in range(begin, len(shelf.numbers)):
+            if shelf.present[at]:
+                yield shelf.numbers[at]

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final, Protocol, TypeAlias
 
+from fairlane.server.receiving.arrivals import Reservation
+
 Scope: TypeAlias = MutableMapping[str, Any]
 Event: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Event]]
@@ -32,8 +34,13 @@ class DirectSocket(Protocol):
     def is_sending(self) -> bool:
         """Whether the last message has not been taken by the connection."""
 
-    def take(self, on_message: Callable[[bytes], None], on_capacity: Callable[[], None]) -> None:
-        """Call ``on_message`` with each binary message from now on, and ``on_capacity`` when more can be written."""
+    def take(
+        self, on_message: Callable[[bytes], None], on_capacity: Callable[[], None], reservation: Reservation
+    ) -> None:
+        """Call ``on_message`` with each binary message from now on, and ``on_capacity`` when more can be written.
+
+        Messages that are being received are counted in the reservation.
+        """
 
     def write(self, message: bytes) -> None:
         """Send a message."""
@@ -77,8 +84,11 @@ class AsgiSocket:
         """Whether the last message has not been taken, or never will be."""
         return self._message is not None
 
-    def take(self, on_message: Callable[[bytes], None], on_capacity: Callable[[], None]) -> None:
-        """Hand messages over from now on."""
+    def take(
+        self, on_message: Callable[[bytes], None], on_capacity: Callable[[], None], reservation: Reservation
+    ) -> None:
+        """Hand messages over from now on. What it receives, the ASGI server has received already."""
+        del reservation
         self.on_message, self._on_capacity = on_message, on_capacity
 
     def write(self, message: bytes) -> None:

@@ -6,7 +6,8 @@ before it creates an item. Three cases are left:
 - A JSON decoder learns the length of a list when it has decoded it. Items are separated by commas, and a payload in
   base64 has none, so the commas of the body bound the items.
 - A decoder takes the last value of a field that is given several times, but decodes all of them. In msgpack a map
-  begins with the number of its entries, so a request or message with far more entries than fields is refused.
+  begins with the number of its entries, so a request, message, schedule or filter with far more entries than fields is
+  refused.
 - Ten thousand messages with 128 headers each are within both limits, and take a third of a second to decode. So the
   headers of all messages of a request are bounded together, by reading the lengths of their maps.
 
@@ -25,9 +26,11 @@ from fairlane.errors import InvalidArgument, RequestTooLarge
 from fairlane.model.bounds import Batch, ByQueue
 from fairlane.model.limits import BATCH_HEADERS_MAX, BATCH_MAX, HEADERS_MAX, JSON_COMMAS_MAX
 from fairlane.verbs.batches import Stage
+from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.fan_outs import FanOut
 from fairlane.verbs.leases import Forward
-from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.messages import Enqueue, Peek
+from fairlane.verbs.schedules import EnsureSchedule, SetSchedule
 
 JSON_FROM_BYTES: Final = JSON_COMMAS_MAX
 """A shorter request cannot have too many commas."""
@@ -50,10 +53,20 @@ class _SkimmedBatch(msgspec.Struct):
 
 class _SkimmedForward(msgspec.Struct):
     messages: ByQueue[Batch[_Skimmed]] = {}
+    then: _Skimmed = {}
+
+
+class _SkimmedParts(msgspec.Struct):
+    """The single parts of requests that hold lists or maps."""
+
+    spec: _Skimmed = {}
+    wanted: _Skimmed = {}
 
 
 _batch, _forward = msgspec.msgpack.Decoder(_SkimmedBatch), msgspec.msgpack.Decoder(_SkimmedForward)
+_parts = msgspec.msgpack.Decoder(_SkimmedParts)
 _WITH_MESSAGES: Final = frozenset((Enqueue.verb.name, Stage.verb.name, Forward.verb.name, FanOut.verb.name))
+_WITH_PARTS: Final = frozenset((Peek.verb.name, Redrive.verb.name, SetSchedule.verb.name, EnsureSchedule.verb.name))
 
 
 def check_json(body: bytes | bytearray) -> None:
@@ -72,7 +85,7 @@ def check_msgpack(name: str, body: bytes | bytearray | msgspec.Raw) -> None:
     """Refuse a msgpack request of more than ``MSGPACK_FROM_BYTES`` that holds more than its types bound.
 
     Raises:
-        InvalidArgument: it or one of its messages has too many fields, or its messages have too many headers together.
+        InvalidArgument: it or one of its parts has too many fields, or its messages have too many headers together.
     """
     fields = _entries(body)
     if fields > FIELDS_MAX:
@@ -82,17 +95,36 @@ def check_msgpack(name: str, body: bytes | bytearray | msgspec.Raw) -> None:
         # Without a long map, a message has few fields, and only the number of its headers is left to bound.
         if any(head in data for head in _LONG_MAPS) or data.count(b"headers") * FIELDS_MAX > BATCH_HEADERS_MAX:
             _check_messages(name, data)
+    elif name in _WITH_PARTS:
+        _check_parts(name, bytes(body))
+
+
+def _check_parts(name: str, data: bytes) -> None:
+    try:
+        parts = _parts.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        if _TOO_MANY_FIELDS.match(str(error)):
+            raise _too_many_fields(name, "a schedule or filter") from error
+        return  # as below
+    message = parts.spec.get("message")
+    if message is not None and _entries(message) > FIELDS_MAX:
+        raise _too_many_fields(name, "a message")
+
+
+def _too_many_fields(name: str, part: str) -> InvalidArgument:
+    return InvalidArgument(f"Invalid {name} request: {part} has more than {FIELDS_MAX} fields.")
 
 
 def _check_messages(name: str, data: bytes | bytearray) -> None:
     try:
         if name in (Forward.verb.name, FanOut.verb.name):
-            batches = list(_forward.decode(data).messages.values())
+            forward = _forward.decode(data)
+            batches = [*forward.messages.values(), [forward.then]]
         else:
             batches = [_batch.decode(data).messages]
     except (msgspec.DecodeError, RecursionError) as error:
         if _TOO_MANY_FIELDS.match(str(error)):
-            raise InvalidArgument(f"Invalid {name} request: a message has more than {FIELDS_MAX} fields.") from error
+            raise _too_many_fields(name, "a message") from error
         return  # the request is malformed, and its decoder says how
     found = [message["headers"] for batch in batches for message in batch if "headers" in message]
     # A single map that is too long is left to the decoder, whose error names the message.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from operator import attrgetter
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import parse_qsl
@@ -22,6 +23,7 @@ from fairlane.server.interfaces.correlation import FAULT, REPLACED, CallCorrelat
 from fairlane.server.interfaces.counting import JSON_FROM_BYTES, MSGPACK_FROM_BYTES, check_json, check_msgpack
 from fairlane.server.interfaces.json_messages import JSON_FORMS, MARK, plain_request
 from fairlane.server.limits import CallLimits
+from fairlane.server.receiving.arrivals import FREE_BYTES, Arrivals, Reservation
 from fairlane.verbs.errors import ErrorBody, body_of, error_of
 from fairlane.verbs.messages import EnqueueResults, Results
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer, RefusedItem
@@ -71,14 +73,20 @@ class Exchange:
     """A request that is being answered."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, limits: CallLimits, new_room: Callable[[Caller], Room]
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        limits: CallLimits,
+        arrivals: Arrivals,
+        new_room: Callable[[Caller], Room],
     ) -> None:
         self.scope = scope
         self.headers = headers_of(scope)
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self._receive, self._send = receive, send
-        self._limits = limits
+        self._limits, self._arrivals = limits, arrivals
         self._new_room = new_room
         self._is_read = False
         self._accept = self.headers.get(b"accept", "").lower()
@@ -176,27 +184,40 @@ class Exchange:
 
         Raises:
             RequestTooLarge: it is too large; the rest of it is not read.
+            TooMuchArriving: it is large, and too many others are being received; the rest of it is not read.
             Gone: the caller has disconnected.
         """
         limits = self._limits
         most = min(limits.body_bytes_max, limits.json_body_bytes_max) if is_json else limits.body_bytes_max
-        length = self.headers.get(b"content-length")
-        if length is not None and length.isdigit() and int(length[:19]) > most:
+        length = self.headers.get(b"content-length", "")
+        expected = int(length[:19]) if length.isdigit() else most
+        if expected > most:
             raise _too_large(limits, most)
         body = bytearray()
-        while True:
-            event = await self._receive()
-            if event["type"] == "http.disconnect":
-                raise Gone
-            part, has_more = event.get("body", b""), event.get("more_body", False)
-            if len(body) + len(part) > most:
-                raise _too_large(limits, most)
-            self._is_read = not has_more
-            if self._is_read and not body:
-                return cast("bytes", part)
-            body += part
-            if self._is_read:
-                return body
+        with ExitStack() as until_read:
+            while True:
+                event = await self._receive()
+                if event["type"] == "http.disconnect":
+                    raise Gone
+                part, has_more = event.get("body", b""), event.get("more_body", False)
+                if len(body) + len(part) > most:
+                    raise _too_large(limits, most)
+                self._is_read = not has_more
+                if self._is_read and not body:
+                    return cast("bytes", part)
+                if has_more and len(body) <= FREE_BYTES < len(body) + len(part):
+                    until_read.callback((await self.admitted(expected)).end)
+                body += part
+                if self._is_read:
+                    return body
+
+    async def admitted(self, size: int) -> Reservation:
+        """Return a reservation for a body as soon as there is capacity; end it when the body has arrived.
+
+        Raises:
+            TooMuchArriving: there was none in time.
+        """
+        return await self._arrivals.admitted(self.holder, size)
 
     @property
     def content_length(self) -> int | None:

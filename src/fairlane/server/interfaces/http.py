@@ -192,7 +192,8 @@ class HttpInterface:
         if scope["type"] != "http":
             return
         begun_s = perf_counter()
-        exchange = Exchange(scope, receive, send, self._server.limits, self._server.room)
+        server = self._server
+        exchange = Exchange(scope, receive, send, server.limits, server.connections.arrivals, server.room)
         try:
             await self._route(exchange)
         except Gone:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final, cast
 
 import msgspec
@@ -19,6 +19,7 @@ from fairlane.model.message import Delivery, Key
 from fairlane.model.uploads import UploadView
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.exchange import RAW, Exchange, Gone
+from fairlane.server.receiving.arrivals import FREE_BYTES
 from fairlane.verbs.uploads import BeginUpload, DropUpload, PayloadRange, ReadPayload, UploadPiece
 
 WHOLE_BYTES_MAX: Final = 1024 * 1024
@@ -42,12 +43,15 @@ async def received(
     parts, first, length = exchange.parts(), bytearray(), exchange.content_length
     whole_max = min(WHOLE_BYTES_MAX, server.limits.body_bytes_max)
     if length is None or length <= whole_max:
-        async for part in parts:
-            first += part
-            if len(first) > whole_max:
-                break
-        else:
-            return bytes(first)
+        with ExitStack() as until_read:
+            async for part in parts:
+                if len(first) <= FREE_BYTES < len(first) + len(part):
+                    until_read.callback((await exchange.admitted(length or whole_max)).end)
+                first += part
+                if len(first) > whole_max:
+                    break
+            else:
+                return bytes(first)
     upload = BodyUpload(server, exchange, caller, queue)
     try:
         await upload.begin(fairness_key, length)

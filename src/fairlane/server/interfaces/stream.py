@@ -93,7 +93,7 @@ class StreamConnection:
         if isinstance(self._socket, AsgiSocket):
             endings.append(asyncio.create_task(self._socket.run()))
         draining = asyncio.create_task(self._drain())
-        self._socket.take(self._on_message, self._outbox.flush)
+        self._socket.take(self._on_message, self._outbox.flush, self.server.connections.arrivals.begin(self._holder))
         try:
             await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
         finally:

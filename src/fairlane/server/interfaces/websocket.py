@@ -17,6 +17,9 @@ from websockets.frames import CloseCode
 
 from fairlane.server.connections import SCOPE_KEY, Connections, OpenConnection
 from fairlane.server.interfaces.asgi import DIRECT_SOCKET
+from fairlane.server.limits import CallLimits
+from fairlane.server.receiving.arrivals import FREE_BYTES, Reservation
+from fairlane.server.receiving.incoming import IncomingMessage
 from fairlane.wire.framing import FrameCutter, head_of
 
 if TYPE_CHECKING:
@@ -45,11 +48,17 @@ class QuickSocket(WebSocketsSansIOProtocol):
         self._is_held = False
         self._others = 0
         self._counted: tuple[OpenConnection, Connections] | None = None
+        self._incoming: IncomingMessage | None = None
+        self._parts_bytes = 0
 
     # ------------------------------------------------------------------------------------------- for the application
 
-    def take(self, on_message: Callable[[bytes], None], on_capacity: Callable[[], None]) -> None:
+    def take(
+        self, on_message: Callable[[bytes], None], on_capacity: Callable[[], None], reservation: Reservation
+    ) -> None:
         """Hand binary messages over from now on; see ``DirectSocket``."""
+        limits = CallLimits() if self._counted is None else self._counted[1].limits
+        self._incoming = IncomingMessage(reservation, limits, self)
         self._on_message, self._on_room = on_message, on_capacity
         self._cutter = FrameCutter(
             is_masked=True, size_max=self.config.ws_max_size, on_message=self._hand_on, on_other=self._receive_cut
@@ -88,14 +97,45 @@ class QuickSocket(WebSocketsSansIOProtocol):
     def _pause(self) -> None:
         if self._cutter is not None and not self._cutter.is_held:
             self._cutter.is_held = True
-            if not self.transport.is_closing():
-                self.transport.pause_reading()
+            self.stop_reading()
 
     def _go_on(self) -> None:
         if self._cutter is not None and self._cutter.is_held:
-            if not self.transport.is_closing():
-                self.transport.resume_reading()
+            self._cutter.is_held = False
+            self.read_on()
             self._cutter.go_on()
+            self._note_unfinished(0)
+
+    def stop_reading(self) -> None:
+        """Read nothing for now."""
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def read_on(self) -> None:
+        """Read, unless messages are held back or the one that is being received has to wait."""
+        is_held = self._cutter is not None and self._cutter.is_held
+        is_waiting = self._incoming is not None and self._incoming.is_waiting
+        if not (is_held or is_waiting or self.transport.is_closing()):
+            self.transport.resume_reading()
+
+    def refuse(self, code: CloseCode, reason: str) -> None:
+        """Close the connection because of the message that is being received."""
+        if self.is_open and not self._is_dismissed:
+            self.conn.fail(code, reason)
+            self.handle_parser_exception()
+            self._cutter = None  # what follows is dropped
+            self.transport.resume_reading()
+
+    def _note_unfinished(self, received: int) -> None:
+        """Count the message of which a part has come, and of which more may come."""
+        cutter, incoming = self._cutter, self._incoming
+        if cutter is None or incoming is None:
+            return
+        expected = cutter.unfinished
+        if self._parts_bytes:  # how many more parts there are is unknown
+            expected = max(expected, FREE_BYTES if self._parts_bytes <= FREE_BYTES else self.config.ws_max_size)
+        if expected or incoming.expected:
+            incoming.note(expected, received, is_held=cutter.is_held)
 
     def _take_turn(self) -> None:
         """Begin another turn of handling frames, after everyone else had one."""
@@ -115,6 +155,8 @@ class QuickSocket(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         super().connection_lost(exc)
+        if self._incoming is not None:
+            self._incoming.note(0, 0, is_held=False)
         if self._counted is not None:
             counted, registry = self._counted
             registry.end(counted)
@@ -137,6 +179,7 @@ class QuickSocket(WebSocketsSansIOProtocol):
             self._receive_other(data)
         else:
             self._cutter.receive(data)
+            self._note_unfinished(len(data))
 
     def _receive_cut(self, frame: bytes) -> None:
         """Take a frame that is not a message, and let others have a turn when there are many."""
@@ -171,6 +214,9 @@ class QuickSocket(WebSocketsSansIOProtocol):
         if self._is_dismissed:
             return
         if len(self.frames) < PARTS_MAX:
+            if not self._parts_bytes:
+                self._parts_bytes = sum(map(len, self.frames))
+            self._parts_bytes += len(event.data)
             super().handle_cont(event)
         else:
             self.conn.fail(CloseCode.MESSAGE_TOO_BIG, f"a message has more than {PARTS_MAX} parts")
@@ -178,6 +224,7 @@ class QuickSocket(WebSocketsSansIOProtocol):
 
     def send_receive_event_to_app(self) -> None:
         """Hand over a message that came in parts."""
+        self._parts_bytes = 0
         if self._cutter is None or self.curr_msg_data_type == "text":
             super().send_receive_event_to_app()
             return

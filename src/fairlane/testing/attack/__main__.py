@@ -154,10 +154,10 @@ def _run(target: AttackedServer, attack: Attack, bystander: Bystander) -> Verdic
 
     try:
         outcome = attack.run(target, begin)
-        seen = bystander.experience()
-        peak = target.memory("VmHWM")
     finally:
         target.clean()
+    seen = bystander.experience()  # after the clean-up, which deletes what the attack has made: that may hurt as well
+    peak = target.memory("VmHWM")
     return Verdict(attack, outcome, seen.stall_s, seen.failures, before[0], peak)
 
 

@@ -15,11 +15,12 @@ from typing import Final
 import msgspec
 
 from fairlane.testing.attack.attack import Attack, Outcome
-from fairlane.testing.attack.target import AttackedServer, Response
+from fairlane.testing.attack.target import MSGPACK, AttackedServer, Response
 from fairlane.verbs.keys import Grant
 
 _SOCKETS: Final = 1_300
 _CLOSED_S: Final = 30.0
+_UNFINISHED, _UNFINISHED_BYTES = 40, 12 * 1024 * 1024
 _CHANNELS: Final = 4_096
 _LOG_BYTES_MAX: Final = 1024 * 1024
 _SILENCES: Final = (
@@ -82,6 +83,39 @@ def _is_at_end(connection: socket.socket) -> bool:
         return True
 
 
+def unfinished_requests(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
+    """Send the most of a long request on many connections, over HTTP and the stream, and never the end."""
+    queue, other = target.queue("unfinished"), target.queue("unfinished-other")
+    api_key = target.api_key("unfinished", Grant(right="produce", queues=queue))
+    honest = target.api_key("unfinished-other", Grant(right="produce", queues=other))
+    key = "" if api_key is None else f"Authorization: Bearer {api_key}\r\n"
+    head = f"POST /v1/queue/enqueue HTTP/1.1\r\nHost: {target.address.host}\r\n{key}"
+    posted = f"{head}Content-Type: application/msgpack\r\nContent-Length: {_UNFINISHED_BYTES + 1}\r\n\r\n".encode()
+    begin()
+    with ExitStack() as stack:
+        for _ in range(_UNFINISHED):
+            _send_without_waiting(stack.enter_context(target.address.socket()), posted)
+            stream = stack.enter_context(target.stream(api_key))
+            frame = b"\x82\xff" + (_UNFINISHED_BYTES + 1).to_bytes(8, "big") + bytes(4)
+            _send_without_waiting(stream.socket, frame)
+        large = msgspec.msgpack.encode({"queue": other, "messages": [{"payload": bytes(1024 * 1024)}]})
+        taken = target.post("queue/enqueue", large, api_key=honest, content_type=MSGPACK)
+    harm = "" if taken.is_success or not target.has_keys else f"another tenant was refused with {taken.status}"
+    return Outcome(2 * _UNFINISHED, 0, harm)
+
+
+def _send_without_waiting(connection: socket.socket, head: bytes) -> None:
+    """Send as much of a long request as the server takes at once."""
+    connection.sendall(head)
+    connection.settimeout(0.2)
+    piece = bytes(256 * 1024)
+    try:
+        for _ in range(_UNFINISHED_BYTES // len(piece)):
+            connection.sendall(piece)
+    except OSError:
+        pass
+
+
 def many_channels(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
     """Open thousands of waiting consumers on one connection, then see whether another tenant may wait."""
     queues = [target.queue("channels"), target.queue("channels-other")]
@@ -139,6 +173,7 @@ def readable_files(target: AttackedServer, begin: Callable[[], None]) -> Outcome
 
 ATTACKS: Final = (
     Attack("silent-connections", "H2", "silent connections", silent_sockets),
+    Attack("unfinished-requests", "H2", "long requests without an end", unfinished_requests),
     Attack("many-waiters", "M1", "thousands of waiting consumers", many_channels),
     Attack("log-lines", "M5, L3", "forged and huge log lines", forged_log_lines),
     Attack("file-modes", "M8", "files that others may read", readable_files),

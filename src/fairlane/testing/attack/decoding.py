@@ -17,6 +17,7 @@ from fairlane.verbs.keys import Grant
 _MIB: Final = 1024 * 1024
 _BODY_BYTES: Final = 24 * _MIB - 1024
 _AT_ONCE, _TIMES = 16, 20
+_GRPC_AT_ONCE, _GRPC_BYTES = 4, 4 * _MIB
 _RECEIPT: Final = msgspec.msgpack.encode({"id": "0", "token": 1})
 
 
@@ -102,32 +103,60 @@ def forged_node(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
     return Outcome(tries, tries - taken, harm)
 
 
+def repeated_fields(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
+    """Send requests that give one field millions of times, over gRPC several at a time."""
+    queue = target.queue("fields")
+    api_key = target.api_key("fields", Grant(right="admin", queues=queue))
+    name = queue.encode()
+    headers = b"\xa7headers\x81\xa1a\xa0"
+    count = _BODY_BYTES // len(headers)
+    parts = (("queue/fan_out", b"\xa4then"), ("schedules/set", b"\xa4spec\x81\xa7message"))
+    head = b"\x82\xa5queue" + msgspec.msgpack.encode(queue)
+    end = b"\xdf" + count.to_bytes(4, "big") + headers * count
+    tries = [(path, head + field + end) for path, field in parts]
+    body = b"\n" + bytes((len(name),)) + name + b"\x18\x00" * (_GRPC_BYTES // 2)
+    begin()
+    taken = sum(target.post(path, body, api_key=api_key, content_type=MSGPACK).is_success for path, body in tries)
+    attempted = len(tries)
+    if target.grpc is not None:
+        attempted += _GRPC_AT_ONCE
+        taken += _GRPC_AT_ONCE - _refused_grpc(target.grpc, body, _GRPC_AT_ONCE, api_key)
+    return Outcome(attempted, attempted - taken, f"{taken} requests were accepted" if taken else "")
+
+
 def grpc_without_key(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
     """Send large gRPC messages without an API key."""
     if target.grpc is None:
         return Outcome(skipped="no gRPC address")
-    grpc = import_module("grpc")
-
     tries = 12
     begin()
-    with grpc.insecure_channel(target.grpc, options=[("grpc.max_send_message_length", -1)]) as channel:
-        call = channel.unary_unary("/fairlane.v1.Broker/Enqueue", lambda body: body, lambda body: body)
-        with ThreadPoolExecutor(tries) as pool:
-            refused = sum(pool.map(lambda _: _is_refused(call, grpc.RpcError), range(tries)))
+    refused = _refused_grpc(target.grpc, b"\n\x80\x80\x80\x0b" + b"q" * (22 * _MIB), tries, None)
     return Outcome(tries, refused, "" if refused == tries else "a message without an API key was accepted")
 
 
-def _is_refused(call: Callable[[bytes], object], error: type[Exception]) -> bool:
-    try:
-        call(b"\n" + b"\x80\x80\x80\x0b" + b"q" * (22 * _MIB))
-    except error:
-        return True
-    return False
+def _refused_grpc(address: str, body: bytes, tries: int, api_key: str | None) -> int:
+    """Enqueue with the same body several times at once over one connection; return how many calls were refused."""
+    grpc = import_module("grpc")
+    metadata = [] if api_key is None else [("authorization", f"Bearer {api_key}")]
+
+    with grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)]) as channel:
+        call = channel.unary_unary("/fairlane.v1.Broker/Enqueue", lambda body: body, lambda body: body)
+
+        def is_refused(_: int) -> bool:
+            try:
+                call(body, metadata=metadata)
+            except grpc.RpcError:
+                return True
+            return False
+
+        with ThreadPoolExecutor(tries) as pool:
+            return sum(pool.map(is_refused, range(tries)))
 
 
 ATTACKS: Final = (
     Attack("long-lists", "C1", "lists of millions of tiny items", long_lists),
     Attack("long-lists-at-once", "C1", "long lists over 16 connections at a time", long_lists_at_once),
+    Attack("repeated-fields", "C1", "one field given millions of times", repeated_fields),
     Attack("forged-node", "M3", "forged headers of a node", forged_node),
     Attack("grpc-bodies", "M4", "large gRPC messages without an API key", grpc_without_key, needs_keys=True),
 )
