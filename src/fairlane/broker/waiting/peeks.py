@@ -1,8 +1,8 @@
 """Peeks: lists of the messages in a queue, filtered if wished, a part with each cycle if there are very many.
 
 Most lists are short and complete at once. A filter that matches few of millions of messages, or a long list, goes on
-in later cycles, so that no other request waits for it. It then looks through the messages that the queue had when the list
-was begun, and skips those that are gone.
+in later cycles, so that no other request waits for it. It then looks through the messages that the queue had when the
+list was begun, and skips those that are gone.
 
 Only the first list of each queue goes on, and queues take turns. So what lists remember of a queue is bounded by the
 queue, and a caller with many of them delays its own queue only.
