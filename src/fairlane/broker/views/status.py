@@ -17,6 +17,7 @@ from fairlane.journal.life import MessageLife
 from fairlane.model.message import Key
 from fairlane.model.names import dlq_of
 from fairlane.model.status import LifeStage, MembersView, ResultView, StatusView
+from fairlane.model.views import Explained
 
 if TYPE_CHECKING:
     from fairlane.broker.engine.engine import Engine
@@ -100,9 +101,7 @@ def _of_message(engine: Engine, message: Message, now_ms: int) -> StatusView:
         words = _STAGED if view.members is None else _words(view.members)
         return replace(view, reason="staged" if view.members is None else "members", words=words)
     explained = explain(engine.ledger, engine.schedule, engine.consumers, message.queue.name, view.id, now_ms)
-    starts_ms = explained.until_ms
-    if explained.reason == "turn" or (explained.reason == "no_consumer" and message.queue.leased):  # consumers are busy
-        starts_ms = _estimated_ms(engine, message, now_ms)
+    starts_ms = _starts_ms(engine, message, explained, now_ms)
     return replace(view, reason=explained.reason, words=explained.words, starts_ms=starts_ms)
 
 
@@ -135,11 +134,16 @@ def _waiting_stage(message: Message, now_ms: int) -> LifeStage:
     return "delayed" if is_delayed else "waiting"
 
 
-def _estimated_ms(engine: Engine, message: Message, now_ms: int) -> int | None:
-    """Return about when a message starts: half of those of its key that started lately had waited no longer.
+def _starts_ms(engine: Engine, message: Message, explained: Explained, now_ms: int) -> int | None:
+    """Return when a message starts, or about when: half of those of its key that started lately had waited no longer.
 
-    None if that is unknown, or if it has waited longer already.
+    None if it waits for anything else than its turn, if that is unknown, or if it has waited longer already.
     """
+    if explained.until_ms is not None:
+        return explained.until_ms
+    are_consumers_busy = explained.reason == "no_consumer" and message.queue.leased > 0
+    if explained.reason != "turn" and not are_consumers_busy:
+        return None
     waits = engine.consumers.wait_times.p50_and_p99_ms(message.queue.name, message.key, now_ms)
     starts_ms = None if waits is None else message.ready_ms + waits[0]
     return None if starts_ms is None or starts_ms < now_ms else starts_ms
