@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from fairlane.errors import InvalidArgument, StoreLocked
+from fairlane.errors import InvalidArgument, StoreCorrupt, StoreLocked
 from fairlane.lakehouse import open_tables, parse_address
 from fairlane.lakehouse.delta import storage_options
 from fairlane.lakehouse.iceberg import catalog_of
@@ -178,3 +178,56 @@ def test_another_format_is_refused(address: str) -> None:
     with pytest.raises(InvalidArgument, match="There are no tables at"):
         open_tables(address.replace("tables", "nowhere"))
     assert first.lakehouse.storage.read(MANIFEST) is not None
+
+
+def test_tables_of_another_root_in_the_same_catalog_are_refused(tmp_path: Path) -> None:
+    """Two roots share a catalog and a namespace: the second one is refused before it writes anything."""
+    catalog = f"catalog=sqlite:///{tmp_path}/catalog.db"
+    production, staging = f"iceberg:{tmp_path}/production?{catalog}", f"iceberg:{tmp_path}/staging?{catalog}"
+    for number in (1, 2, 3):
+        first = run(production)
+        first.commit(first.write([number]))
+    second = run(staging)
+    with pytest.raises(InvalidArgument, match=r"has its files at .*production/numbers.*&namespace=NAME"):
+        second.write([7])
+    assert second.lakehouse.storage.read(MANIFEST) is None
+    assert numbers_at(production) == [1, 2, 3]
+    other = run(f"{staging}&namespace=staging")
+    other.commit(other.write([7]))
+    assert numbers_at(f"{staging}&namespace=staging") == [7]
+    assert numbers_at(production) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("place", ["delta in a folder", "iceberg in a folder", "delta in S3", "iceberg in S3"])
+def test_tables_that_are_ahead_of_their_manifest_are_refused(
+    place: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The manifest is lost, or replaced by an old one: a run is refused instead of being swallowed by the marks."""
+    address = address_at(place, tmp_path, request)
+    first = run(address)
+    first.commit(first.write([1, 2]))
+    old = first.lakehouse.storage.read(MANIFEST)
+    assert old is not None
+    second = run(address)
+    second.commit(second.write([3]))
+    files = [file.path for file in second.lakehouse.files("numbers")]
+    second.lakehouse.storage.delete([MANIFEST])
+    with pytest.raises(StoreCorrupt, match=r"has run 2, but manifest\.json at .* knows no run after 0"):
+        run(address).write([4])
+    second.lakehouse.storage.put(first.state.listing or "", b"{}")
+    second.lakehouse.storage.put(MANIFEST, old.data)
+    with pytest.raises(StoreCorrupt, match="knows no run after 1"):
+        run(address).write([4])
+    assert set(files) <= set(second.lakehouse.storage.names("numbers/"))
+
+
+@pytest.mark.parametrize("place", ["delta in S3", "iceberg in S3"])
+def test_a_run_that_begins_to_write_after_another_was_committed_says_so(
+    place: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Its tables are ahead of the manifest that it knows, but nothing was lost: it may be repeated."""
+    address = address_at(place, tmp_path, request)
+    first, second = run(address), run(address)
+    first.commit(first.write([1]))
+    with pytest.raises(StoreLocked, match="Another run has updated the tables"):
+        second.write([2])

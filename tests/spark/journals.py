@@ -36,10 +36,10 @@ def make_trimmed_journal(data: Path) -> None:
     """Fill a journal until the broker lets go of its beginning."""
     settings = Settings(segment_events=100_000, journal_retention_ms=1, journal_bytes_max=1)
     with open_broker(BrokerConfig(path=data / "store", durability="os", settings=settings)) as broker:
-        broker.create_queue("orders")
+        broker.create_queue("bulk")
         while broker.call(ListSegments())[:1] == [] or broker.call(ListSegments())[0].first <= 1:
-            broker.enqueue_many("orders", [NewMessage()] * 10_000)
-            broker.purge("orders")
+            broker.enqueue_many("bulk", [NewMessage()] * 10_000)
+            broker.purge("bulk")
 
 
 def journal(spark: SparkSession, **options: Any) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlane.errors import InvalidArgument, JournalMismatch, JournalTrimmed
+from fairlane.spark.pipeline import JournalFolder
 from fairlane.spark.pipeline.journals import (
     Covered,
     Gap,
@@ -18,6 +20,8 @@ from fairlane.spark.pipeline.journals import (
     changed_gaps,
     check_gaps,
 )
+from tests.spark.table_rows import enqueued, event
+from tests.spark.test_pipeline import write_segment
 
 OLD, NEW = "00000000000000aa", "00000000000000bb"
 KNOWN = JournalCoverage(journal_id=OLD, covered=(Covered(1, 2_000, 0, 86_400_000),))
@@ -137,3 +141,15 @@ def test_ranges_and_gaps_make_up_the_journal(ranges: list[tuple[int, int]], afte
         before = [number for number in covered if number < gap.from_sequence]
         assert gap.from_ms == (max(before) if before else None)
         assert gap.until_ms == min(number for number in covered if number > gap.until_sequence)
+
+
+def test_a_journal_that_appears_during_a_look_is_left_to_the_next_run(tmp_path: Path) -> None:
+    """A group's folder is exported between the two looks of a run: what was accepted is taken, the new one later."""
+    rows = [event("queue_set", 1, 0, queue="mail", policy_json="{}"), enqueued(2, 0, "acme")]
+    write_segment(tmp_path / "one", rows, journal_id=OLD)
+    folder = JournalFolder(tmp_path)
+    journals = accepted((), folder.journals(), new_epoch=False)
+    write_segment(tmp_path / "two", rows, journal_id=NEW)
+    assert [segment.journal_id for segment in folder.new(journals)] == [OLD]
+    journals = accepted(journals, folder.journals(), new_epoch=False)
+    assert [segment.journal_id for segment in folder.new(journals)] == [OLD, NEW]

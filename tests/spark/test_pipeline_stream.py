@@ -13,14 +13,15 @@ from pyspark.sql import SparkSession
 
 from fairlane.cli.main import cli
 from fairlane.client import Client
-from fairlane.errors import StoreCorrupt
+from fairlane.errors import JournalMismatch, JournalTrimmed, StoreCorrupt
 from fairlane.spark.pipeline import LiveJournal, RunReport, read_manifest, rebuild_tables, run_pipeline
 from fairlane.spark.pipeline.source import Source
 from fairlane.spark.pipeline.stream import CHECKPOINT, stream_pipeline
 from fairlane.spark.source.server_address import ServerAddress
+from tests.spark.journals import make_journal, make_trimmed_journal
 from tests.spark.queues import address, fill
 from tests.spark.test_pipeline import contents
-from tests.system.server_process import ServerProcess
+from tests.system.server_process import ServerProcess, serving
 
 
 def live(server: ServerProcess) -> LiveJournal:
@@ -96,3 +97,66 @@ def test_tables_that_a_checkpoint_is_ahead_of_are_refused(
     with pytest.raises(StoreCorrupt, match="Delete the checkpoint"):
         stream_pipeline(spark, live(server), tables, run=update)
     assert read_manifest(tables) is None
+
+
+@pytest.mark.long
+def test_a_stream_takes_a_replaced_broker_only_as_a_new_epoch(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    """It is refused as without a stream, so that a follower ends, and taken if that is declared."""
+    tables = tmp_path / "tables"
+    update = partial(run_pipeline, tables=tables)
+    work(server, 10)
+    stream_pipeline(spark, live(server), tables, run=update)
+    with serving(tmp_path / "another") as other:
+        work(other, 20)
+        with pytest.raises(JournalMismatch, match="The tables are made from journal"):
+            stream_pipeline(spark, live(other), tables, run=update)
+        command = ["--server", address(other), "pipeline", "run", "--tables", str(tables), "--stream", "--once"]
+        result = CliRunner().invoke(cli, [*command, "--new-epoch"], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        usage = spark.read.parquet(str(tables / "tenant_usage")).groupBy().sum("enqueued").collect()
+        assert usage[0][0] == 30
+        work(other, 10)
+        shutil.rmtree(tables / CHECKPOINT)
+        assert CliRunner().invoke(cli, command, catch_exceptions=False).exit_code == 0
+    with pytest.raises(JournalMismatch, match="took its place"):
+        stream_pipeline(spark, live(server), tables, run=update)
+
+
+@pytest.mark.long
+def test_a_stream_takes_a_new_epoch_that_the_tables_took_without_it(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    """The checkpoint is of the old journal and the tables are of the new one: the tables decide."""
+    tables = tmp_path / "tables"
+    work(server, 10)
+    stream_pipeline(spark, live(server), tables, run=partial(run_pipeline, tables=tables))
+    with serving(tmp_path / "another") as other:
+        work(other, 20)
+        run_pipeline(spark, live(other), tables, new_epoch=True)
+        work(other, 10)
+        stream_pipeline(spark, live(other), tables, run=partial(run_pipeline, tables=tables))
+    usage = spark.read.parquet(str(tables / "tenant_usage")).groupBy().sum("enqueued").collect()
+    assert usage[0][0] == 40
+
+
+@pytest.mark.long
+def test_a_stream_skips_what_is_trimmed_only_if_it_may(spark: SparkSession, tmp_path: Path) -> None:
+    """By default a journal that lacks what follows the tables is refused; skipped, the gap is recorded."""
+    tables = tmp_path / "tables"
+    make_journal(tmp_path / "data", messages=20)
+    with serving(tmp_path / "data") as server:
+        stream_pipeline(spark, live(server), tables, run=partial(run_pipeline, tables=tables))
+        with Client(address(server)) as client:
+            client.remove_reader("pipeline")  # otherwise the journal would be kept for it
+    make_trimmed_journal(tmp_path / "data")
+    with serving(tmp_path / "data") as server:
+        with pytest.raises(JournalTrimmed, match="are missing"):
+            stream_pipeline(spark, live(server), tables, run=partial(run_pipeline, tables=tables))
+        command = ["--server", address(server), "pipeline", "run", "--tables", str(tables), "--stream", "--once"]
+        result = CliRunner().invoke(cli, [*command, "--on-trimmed", "skip"], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+    manifest = read_manifest(tables)
+    assert manifest is not None
+    assert len(manifest.gaps) == 1

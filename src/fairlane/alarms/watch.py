@@ -33,7 +33,7 @@ class AlarmWatch:
         """Watch tables at an address. ``tell`` is called with a line for each alarm that is new or over."""
         self._tables, self._webhook, self._tell = tables, webhook, tell
         self.is_behind = webhook is not None
-        """Whether the webhook may have to be told something, though the tables have not changed."""
+        """Whether to look again, though the tables have not changed: a look failed, or the webhook lacks some news."""
 
     def look(self) -> AlarmBoard:
         """Look at the tables as they are now, and return all alarms. Before the first run there are none.
@@ -43,6 +43,12 @@ class AlarmWatch:
             StoreLocked: another process has written it in the meantime.
             StoreFailed: the tables cannot be read, or the file cannot be written.
         """
+        self.is_behind = True  # until the look has succeeded
+        board = self._look()
+        self.is_behind = bool(board.untold)
+        return board
+
+    def _look(self) -> AlarmBoard:
         lakehouse = Lakehouse(parse_address(self._tables))
         horizon = lakehouse.load(Horizon)
         if horizon is None:
@@ -55,7 +61,6 @@ class AlarmWatch:
         if self._webhook is None:
             board = msgspec.structs.replace(board, untold=News())
         tag = _write(lakehouse, board, tag)
-        self.is_behind = bool(board.untold)
         if self._webhook is not None and board.untold:
             try:
                 self._webhook.tell(board.untold)
@@ -64,7 +69,6 @@ class AlarmWatch:
             else:
                 board = msgspec.structs.replace(board, untold=News())
                 _write(lakehouse, board, tag)
-                self.is_behind = False
         return board
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from fairlane.errors import StoreFailed
 from fairlane.lakehouse.address import TablesAddress
 from fairlane.lakehouse.files import NO_VALUE, Attempt, DataFile, TableShape
-from fairlane.lakehouse.port import Place
+from fairlane.lakehouse.port import Place, check_mark
 from fairlane.lakehouse.state import Listing, Swap, TableChange, TablesState
 from fairlane.lakehouse.storage import Storage
 
@@ -46,6 +46,8 @@ class DeltaTables:
 
     def place(self, shape: TableShape, attempt: Attempt) -> Place:
         """Return the folder of the Delta table."""
+        if (table := self._open(shape.name)) is not None:
+            check_mark(table.transaction_version(APP) or 0, attempt, self._uri(shape.name), self._address)
         return Place(folder=shape.name, schema=shape.schema)
 
     def files(self, shape: TableShape, state: TablesState, listing: Listing) -> list[DataFile]:

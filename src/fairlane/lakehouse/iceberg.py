@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from fairlane.errors import InvalidArgument, StoreFailed
+from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed
 from fairlane.lakehouse.address import TablesAddress
 from fairlane.lakehouse.files import NO_VALUE, Attempt, DataFile, TableShape
 from fairlane.lakehouse.iceberg_files import ADDRESS
-from fairlane.lakehouse.port import Place
+from fairlane.lakehouse.port import Place, check_mark
 from fairlane.lakehouse.state import Listing, Swap, TableChange, TablesState
 from fairlane.lakehouse.storage import Storage
 
@@ -59,6 +59,7 @@ class IcebergTables:
         """Return the folder for data of the Iceberg table, which is created if missing. Columns have its field ids."""
         with self._told(f"create the table {shape.name}"):
             table = self._open(shape) or self._create(shape)
+            check_mark(int(table.properties.get(RUN, "0")), attempt, self._name(shape), self._address)
             self._add_columns(table, shape)
             return Place(folder=f"{shape.name}/data", schema=schema_to_pyarrow(table.schema()), is_whole=True)
 
@@ -139,10 +140,26 @@ class IcebergTables:
         return self._known
 
     def _open(self, shape: TableShape) -> Table | None:
+        """Return a table, None if it is missing. Raises InvalidArgument if it is of another pipeline."""
         try:
-            return self._catalog.load_table((self._namespace, shape.name))
+            table = self._catalog.load_table((self._namespace, shape.name))
         except NoSuchTableError:
             return None
+        self._check_location(table, shape)
+        return table
+
+    def _check_location(self, table: Table, shape: TableShape) -> None:
+        found, wanted = table.location().removeprefix("file://").rstrip("/"), self._uri(shape.name)
+        if found != wanted:
+            sign = "&" if self._address.options else "?"
+            raise InvalidArgument(
+                f"The Iceberg table {self._name(shape)} has its files at {found}, not at {wanted}: other tables use "
+                f"the namespace {self._namespace} of this catalog. Choose another one with {sign}namespace=NAME at "
+                "the end of the address."
+            )
+
+    def _name(self, shape: TableShape) -> str:
+        return f"{self._namespace}.{shape.name}"
 
     def _create(self, shape: TableShape) -> Table:
         name = (self._namespace, shape.name)
@@ -155,7 +172,9 @@ class IcebergTables:
         try:
             return creation.commit_transaction()
         except (TableAlreadyExistsError, CommitFailedException):
-            return self._catalog.load_table(name)
+            if (table := self._open(shape)) is None:
+                raise
+            return table
 
     def _add_columns(self, table: Table, shape: TableShape) -> None:
         """Add columns that a newer release has."""
@@ -179,7 +198,7 @@ class IcebergTables:
     def _told(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (InvalidArgument, StoreFailed):
+        except (InvalidArgument, StoreCorrupt, StoreFailed):
             raise
         except Exception as error:  # PyIceberg raises errors of its own, of SQLAlchemy, of requests and of Arrow
             raise StoreFailed(f"Could not {what} at {self._address}: {error}.") from error

@@ -145,8 +145,19 @@ class Lakehouse:
         return Attempt(self._state.run + 1, self._token)
 
     def place(self, shape: TableShape) -> Place:
-        """Return where the next run writes a table."""
-        return self._kept(shape).place(shape, self.attempt())
+        """Return where the next run writes a table.
+
+        Raises:
+            StoreLocked: another run was committed since the manifest was read.
+            StoreCorrupt: the table has runs that the manifest does not know.
+        """
+        try:
+            return self._kept(shape).place(shape, self.attempt())
+        except StoreCorrupt:
+            found = self.storage.read(MANIFEST)
+            if (None if found is None else found.tag) != self._tag:
+                raise self._overtaken() from None
+            raise
 
     def commit(self, state: S, shapes: Mapping[str, TableShape], changes: Mapping[str, TableChange]) -> S:
         """Commit a run: changes of tables, and the new manifest. Return the manifest as it is then.
@@ -163,9 +174,7 @@ class Lakehouse:
         decided = msgspec.structs.replace(state, run=attempt.run, listing=name, swap=swap)
         if not self._replace(decided):
             self._discard(shapes, attempt)
-            raise StoreLocked(
-                f"Another run has updated the tables at {self.address} in the meantime. This run changed nothing."
-            )
+            raise self._overtaken()
         self._listing = listing
         return self.finish(decided)
 
@@ -186,6 +195,11 @@ class Lakehouse:
                 raise StoreLocked(f"The tables at {self.address} were changed during the run.")
             return again
         return done
+
+    def _overtaken(self) -> StoreLocked:
+        return StoreLocked(
+            f"Another run has updated the tables at {self.address} meanwhile. Nothing of this one was changed."
+        )
 
     def _sweep_listings(self, state: TablesState) -> None:
         kept = {state.listing, state.swap.listing if state.swap is not None else None}

@@ -8,8 +8,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from fairlane.errors import StoreCorrupt
+from fairlane.lakehouse.address import TablesAddress
 from fairlane.lakehouse.files import Attempt, DataFile, TableShape
-from fairlane.lakehouse.state import Listing, Swap, TablesState
+from fairlane.lakehouse.state import MANIFEST, Listing, Swap, TablesState
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,11 @@ class TableFormat(Protocol):
     """How tables are kept. Every method may raise StoreFailed."""
 
     def place(self, shape: TableShape, attempt: Attempt) -> Place:
-        """Return where and how an attempt at a run writes a table."""
+        """Return where and how an attempt at a run writes a table.
+
+        Raises:
+            StoreCorrupt: the table has this run already, which the manifest does not know; see ``check_mark``.
+        """
         ...
 
     def files(self, shape: TableShape, state: TablesState, listing: Listing) -> list[DataFile]:
@@ -50,3 +56,19 @@ class TableFormat(Protocol):
     def discard(self, shapes: Iterable[TableShape], attempt: Attempt) -> None:
         """Delete what an attempt has written that will never be committed."""
         ...
+
+
+def check_mark(mark: int, attempt: Attempt, table: str, tables: TablesAddress) -> None:
+    """Check, before anything is written, that a table lacks the run that is to be written.
+
+    A table with the mark of a run skips that run. So without this check a table that is ahead of a lost or old manifest
+    would swallow each run until the numbers meet.
+
+    Raises:
+        StoreCorrupt: the table's mark is that of this run or of a later one.
+    """
+    if mark >= attempt.run:
+        raise StoreCorrupt(
+            f"The table {table} has run {mark}, but {MANIFEST} at {tables} knows no run after {attempt.run - 1}: "
+            "it was lost or replaced. Put back the manifest and its listing, or write new tables to another root."
+        )

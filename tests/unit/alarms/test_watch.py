@@ -143,6 +143,18 @@ def test_without_a_webhook_nothing_waits(tables: Path) -> None:
         assert listener.told == []
 
 
+def test_a_look_that_failed_is_behind(tables: Path) -> None:
+    """The follower looks again after a failure, though the run that repeats it finds nothing new."""
+    watch = AlarmWatch(tables)
+    (tables / "alarms.json").write_text("{")
+    with pytest.raises(StoreCorrupt):
+        watch.look()
+    assert watch.is_behind
+    (tables / "alarms.json").unlink()
+    watch.look()
+    assert not watch.is_behind
+
+
 @pytest.mark.parametrize("url", ["", "example.com/hook", "ftp://example.com", "http://"])
 def test_what_is_no_webhook_is_refused(url: str) -> None:
     """Only http and https addresses with a host are accepted, before anything runs."""

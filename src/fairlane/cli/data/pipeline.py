@@ -132,7 +132,7 @@ def _runs(
             source = live_source(origin, reader=options["reader"], queue=options["queue"])
         how = {"on_trimmed": options["on_trimmed"], "new_epoch": is_new_epoch}
         update = partial(run_pipeline, tables=tables, **how, tell=_tell)
-        work = partial(_stream, update, tables, options["checkpoint"]) if options["is_stream"] else update
+        work = partial(_stream, update, tables, options["checkpoint"], how) if options["is_stream"] else update
         done = on_spark(spark, partial(work, spark, source))
         is_new_epoch = False  # it was declared for the journal of the first run, not for any that follows
         return done
@@ -158,6 +158,7 @@ def _stream(
     update: Callable[[SparkSession, Source], RunReport],
     tables: TablesAddress,
     checkpoint: Path | None,
+    how: dict[str, Any],
     spark: SparkSession,
     source: Source,
 ) -> RunReport:
@@ -168,7 +169,7 @@ def _stream(
         raise InvalidArgument(
             "--stream reads the journal of one server. Leave out --journal; in a cluster, pass --queue."
         )
-    done = stream_pipeline(spark, source, tables, run=update, checkpoint=checkpoint)
+    done = stream_pipeline(spark, source, tables, run=update, checkpoint=checkpoint, **how)
     return update(spark, source) if done is None else done
 
 

@@ -160,10 +160,14 @@ class Segment:
 
 
 def new_segments(folder: Path, journals: Mapping[str, JournalCoverage]) -> list[Segment]:
-    """Return the segments in a folder that have something that is not covered; no sequence is wanted twice."""
+    """Return the segments in a folder that have something that is not covered; no sequence is wanted twice.
+
+    A journal that is not known appeared after the journals were looked at; the next run takes it.
+    """
     found: list[Segment] = []
     for journal_id, files in _by_journal(folder).items():
-        known = journals[journal_id]
+        if (known := journals.get(journal_id)) is None:
+            continue
         # What is up to its beginning is in the tables already, as a part of the epoch before it.
         reached = joined([*known.ranges, *([(0, known.after)] if known.after else [])])
         for file in files:

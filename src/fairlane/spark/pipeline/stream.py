@@ -20,14 +20,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from fairlane.errors import FairlaneError, InvalidArgument, StoreCorrupt
 from fairlane.lakehouse import TablesAddress, parse_address
-from fairlane.spark.pipeline.journals import JournalCoverage, JournalOffer
+from fairlane.spark.pipeline.journals import JournalCoverage, JournalOffer, accepted, check_gaps
 from fairlane.spark.pipeline.live import LiveJournal
-from fairlane.spark.pipeline.manifest import read_manifest
+from fairlane.spark.pipeline.manifest import Manifest, read_manifest
+from fairlane.spark.pipeline.plan import with_segments
 from fairlane.spark.pipeline.run import RunReport
 from fairlane.spark.pipeline.source import Segment, Source
 from fairlane.spark.source.data_source import FairlaneDataSource
 from fairlane.spark.tables.events import events
 from fairlane.spark.threads import active
+from fairlane.verbs.journal import OnTrimmed
 
 CHECKPOINT: Final = ".checkpoint"
 """The default folder of the checkpoint, in that of the tables."""
@@ -102,6 +104,8 @@ def stream_pipeline(
     run: Run,
     checkpoint: Path | None = None,
     rows_max: int = ROWS_MAX,
+    on_trimmed: OnTrimmed = "fail",
+    new_epoch: bool = False,
 ) -> RunReport | None:
     """Update tables by a streaming query that ends with what is there now; return the last report, None without news.
 
@@ -112,18 +116,18 @@ def stream_pipeline(
         run: updates the tables from a source, as ``run_pipeline`` does.
         checkpoint: the folder of the checkpoint; by default one in that of the tables.
         rows_max: the most sequences in a batch, so that a long journal is taken in pieces.
+        on_trimmed: what ``run`` does about missing events.
+        new_epoch: whether ``run`` accepts another journal in place of the one in the tables.
 
     Raises:
+        JournalMismatch: it is another journal than the one in the tables.
+        JournalTrimmed: events of the journal are missing.
         InvalidArgument: the tables are in an object store, and no folder for the checkpoint was given; or the session
             is one of Spark Connect, which runs the batches of a query in a process of the server.
         FairlaneError: what a run raised.
         StreamingQueryException: the query failed; repeated, it goes on with the same batch.
     """
-    if is_remote():
-        raise InvalidArgument(
-            "A stream needs a Spark session in this process, and this one is of Spark Connect. "
-            "Leave out --stream, or in Python call run_pipeline: the tables are the same."
-        )
+    _check_classic()
     reports: list[RunReport] = []
     errors: list[FairlaneError] = []
     address = parse_address(tables)
@@ -138,13 +142,23 @@ def stream_pipeline(
             errors.append(error)
             raise
 
+    after = _start(live, address, on_trimmed=on_trimmed, new_epoch=new_epoch)
+    options = _options(live, after, rows_max=rows_max, on_trimmed=on_trimmed)
     spark.dataSource.register(FairlaneDataSource)
-    stream = spark.readStream.format("fairlane").options(**_options(live, address, rows_max)).load()
+    stream = spark.readStream.format("fairlane").options(**options).load()
     with active(spark):
         writer = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(remembered))
         query = writer.trigger(availableNow=True).start()
     _finish(query, errors)
     return reports[-1] if reports else None
+
+
+def _check_classic() -> None:
+    if is_remote():
+        raise InvalidArgument(
+            "A stream needs a Spark session in this process, and this one is of Spark Connect. "
+            "Leave out --stream, or in Python call run_pipeline: the tables are the same."
+        )
 
 
 def _checkpoint(tables: TablesAddress) -> Path:
@@ -168,15 +182,29 @@ def _finish(query: StreamingQuery, errors: Sequence[FairlaneError]) -> None:
         query.stop()
 
 
-def _options(live: LiveJournal, tables: TablesAddress, rows_max: int) -> dict[str, str]:
-    """Return the options of the stream. A new checkpoint begins where the tables end."""
-    (offer,) = live.journals()
-    manifest = read_manifest(tables)
-    journals = () if manifest is None else manifest.journals
-    reached = next((each.reached for each in journals if each.journal_id == offer.journal_id), None)
-    after = {} if reached is None else {"after": str(reached)}
+def _start(live: LiveJournal, tables: TablesAddress, *, on_trimmed: OnTrimmed, new_epoch: bool) -> int | None:
+    """Return the position that a new checkpoint begins after: the end of the tables; None if they lack the journal.
+
+    A journal that the tables refuse is refused here, because Spark would pass on no more than the text of the error.
+    """
+    offers = live.journals()
+    before = read_manifest(tables) or Manifest()
+    journals = accepted(before.journals, offers, new_epoch=new_epoch)
+    if on_trimmed == "fail":
+        check_gaps(before.gaps, before.with_journals(with_segments(journals, live.new(journals))).gaps)
+    known = {each.journal_id: each.reached for each in before.journals}
+    return known.get(offers[0].journal_id)
+
+
+def _options(live: LiveJournal, start: int | None, *, rows_max: int, on_trimmed: OnTrimmed) -> dict[str, str]:
+    """Return the options of the stream. The run of a batch decides whether its journal is accepted, not the source.
+
+    So the checkpoint may be of an earlier epoch than the tables.
+    """
+    after = {} if start is None else {"after": str(start)}
     queue = {} if live.queue is None else {"queue": live.queue}
-    return {**live.server.options(), "kind": "journal", "rows_max": str(rows_max), **after, **queue}
+    how = {"kind": "journal", "rows_max": str(rows_max), "on_trimmed": on_trimmed, "new_epoch": "true"}
+    return {**live.server.options(), **how, **after, **queue}
 
 
 def _offset(checkpoint: Path, number: int) -> Offset:
