@@ -198,7 +198,7 @@ class Lakehouse:
 
     def _overtaken(self) -> StoreLocked:
         return StoreLocked(
-            f"Another run has updated the tables at {self.address} meanwhile. Nothing of this one was changed."
+            f"Another run has updated the tables at {self.address} in the meantime. This run changed nothing."
         )
 
     def _sweep_listings(self, state: TablesState) -> None:
