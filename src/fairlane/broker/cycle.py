@@ -41,7 +41,7 @@ class Cycle:
         watchers: callers that ask what becomes of messages, answered last.
         claims: the claims for which messages are yet to be picked.
         begun, ended: the consumers that were attached or detached in this cycle.
-        postponed: further questions with large answers; the next cycles answer them, one each.
+        postponed: further questions with large answers, and purges of large queues; the next cycles go on, one each.
         handed_out: how many messages it has leased; a cycle that handed out many bytes counts as full.
         handed_out_bytes: the payload bytes of leased messages, where they are large enough to matter.
         checked: how many of its records waiting producers have looked at for new capacity.
@@ -67,7 +67,7 @@ class Cycle:
         self.answers: list[tuple[Reply, object]] = []
         self.reads: list[Read] = []
         self.watchers: list[StatusWaiter] = []
-        self.postponed: list[Read] = []
+        self.postponed: list[Call | Read] = []
         self.hand_outs: list[HandOut] = []
         self.claims: list[Call] = []
         self.begun: list[AttachedConsumer] = []

@@ -7,16 +7,18 @@ from typing import cast
 from fairlane.broker.auto_create import still_missing
 from fairlane.broker.calls import run_call
 from fairlane.broker.cycle import Cycle, Executor
+from fairlane.broker.purges import take_purge
 from fairlane.broker.requests import Call, Read
 from fairlane.broker.waiting.claims import take_claim
 from fairlane.broker.waiting.pieces import take_piece
 from fairlane.verbs.batches import MakeClaim, Stage
+from fairlane.verbs.queues import DeleteQueue, PurgeQueue
 from fairlane.verbs.uploads import BeginUpload, UploadPiece
 
 
 def take_call(executor: Executor, call: Call, cycle: Cycle) -> None:
     """Take a request that waits for something, needs something first, or is simply decided."""
-    kind = type(call.request)
+    kind, request = type(call.request), call.request
     if kind is Stage:
         executor.sinks.take(executor, call, cycle)
     elif kind is MakeClaim:
@@ -25,6 +27,8 @@ def take_call(executor: Executor, call: Call, cycle: Cycle) -> None:
         take_piece(executor, call, cycle)
     elif kind is BeginUpload:
         _take_upload(executor, call, cycle)
+    elif isinstance(request, PurgeQueue | DeleteQueue):
+        take_purge(executor, call, request, cycle)
     else:
         run_call(executor, call, cycle)
 

@@ -175,6 +175,15 @@ class DeleteEmptyQueue(Command[bool]):
 
 
 @dataclass(slots=True, kw_only=True)
+class PurgePart(Command[list[int]]):
+    """Purge those of some messages that are still in a queue. The outcome is which were removed."""
+
+    queue: str
+    numbers: list[int]
+    with_leased: bool
+
+
+@dataclass(slots=True, kw_only=True)
 class RestoreConfig(Command[None]):
     """Restore the values that temporary config values have covered, where these have expired."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fairlane.core.checks import key_fault
-from fairlane.core.commands import DeleteEmptyQueue, Given, RecordRefusals
+from fairlane.core.commands import DeleteEmptyQueue, Given, PurgePart, RecordRefusals
 from fairlane.core.decide.cancel import given_back
 from fairlane.core.decide.dead_letters import ended_with
 from fairlane.core.decide.finished import ended
@@ -109,19 +109,26 @@ def update(ledger: Ledger, request: UpdateQueue, _now_ms: int, given: Given) -> 
 
 def delete(ledger: Ledger, request: DeleteQueue, now_ms: int, given: Given) -> Decision[Done]:
     """Delete a queue and its dead-letter queue, with everything in them."""
+    if (fault := deletion_fault(ledger, request)) is not None:
+        return refuse(fault)
+    return Decision(_removed(ledger, ledger.queues[request.queue], given.by, now_ms), Done())
+
+
+def deletion_fault(ledger: Ledger, request: DeleteQueue) -> FairlaneError | None:
+    """Return why a queue can't be deleted, or None if it can."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
-        return refuse(queue)
+        return queue
     if is_dlq(queue.name):
-        return refuse(InvalidArgument(f"Queue {queue.name!r} is deleted with its queue; delete or purge that one."))
+        return InvalidArgument(f"Queue {queue.name!r} is deleted with its queue; delete or purge that one.")
     ours = (queue.name, dlq_of(queue.name))
     others = (other for other in ledger.queues.values() if other is not queue)
     users = [other for other in others if other.policy.dead_letter_queue in ours]
-    if users:
-        names = ", ".join(user.name for user in users)[:150]
-        cause = f"Queue {users[0].policy.dead_letter_queue!r} is the dead-letter queue of {names}."
-        return refuse(InvalidArgument(f"{cause} Set another dead_letter_queue there first."))
-    return Decision(_removed(ledger, queue, given.by, now_ms), Done())
+    if not users:
+        return None
+    names = ", ".join(user.name for user in users)[:150]
+    cause = f"Queue {users[0].policy.dead_letter_queue!r} is the dead-letter queue of {names}."
+    return InvalidArgument(f"{cause} Set another dead_letter_queue there first.")
 
 
 def delete_empty(ledger: Ledger, request: DeleteEmptyQueue, now_ms: int, _given: Given) -> Decision[bool]:
@@ -165,22 +172,33 @@ def _set_paused(ledger: Ledger, request: PauseQueue | ResumeQueue, given: Given,
     return Decision([QueuePaused(ledger.next_sequence, queue.name, is_paused, key, given.by)], Done())
 
 
-def purge(ledger: Ledger, request: PurgeQueue, now_ms: int, _given: Given) -> Decision[MessageCount]:
-    """Remove what is not leased, or everything. The outcome is how many messages that were.
-
-    A leased message is returned first, so those who follow the records need to know of no other way out of a lease.
-    """
+def purge(ledger: Ledger, request: PurgeQueue, now_ms: int, given: Given) -> Decision[MessageCount]:
+    """Remove what is not leased, or everything. The outcome is how many messages that were."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    known = (queue.messages[number] for number in sorted(queue.messages))
-    messages = [message for message in known if request.with_leased or not message.token]
+    everything = PurgePart(queue=queue.name, numbers=list(queue.messages), with_leased=request.with_leased)
+    decision = purge_part(ledger, everything, now_ms, given)
+    count = len(decision.outcome) if isinstance(decision.outcome, list) else 0
+    return Decision(decision.records, MessageCount(count=count))
+
+
+def purge_part(ledger: Ledger, command: PurgePart, now_ms: int, _given: Given) -> Decision[list[int]]:
+    """Remove those of some messages that are still there and not leased, or also those that are leased.
+
+    A leased message is returned first, so those who follow the records need to know of no other way out of a lease.
+    """
+    queue = known_queue(ledger, command.queue)
+    if isinstance(queue, FairlaneError):
+        return refuse(queue)
+    known = (queue.messages[number] for number in sorted(command.numbers) if number in queue.messages)
+    messages = [message for message in known if command.with_leased or not message.token]
     records = given_back(queue, messages, ledger.next_sequence, now_ms)
     sequence = ledger.next_sequence + sum(record.count for record in records)
+    numbers = [message.number for message in messages]
     if messages:
-        numbers = [message.number for message in messages]
         records.append(Removed(sequence, queue.name, numbers, "purged", ended(messages, "purged", now_ms)))
-    return Decision(records, MessageCount(count=len(messages)))
+    return Decision(records, numbers)
 
 
 def record_refusals(ledger: Ledger, command: RecordRefusals, _now_ms: int, _given: Given) -> Decision[None]:
@@ -200,5 +218,6 @@ DECIDERS: Final[Deciders] = {
     PauseQueue: pause,
     ResumeQueue: resume,
     PurgeQueue: purge,
+    PurgePart: purge_part,
     RecordRefusals: record_refusals,
 }

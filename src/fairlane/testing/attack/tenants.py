@@ -180,9 +180,23 @@ def flood(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
     return Outcome(2 * _FLOOD, refused, f"a queue took {over} messages beyond waiting_max" if over > 0 else "")
 
 
+def purge(target: AttackedServer, begin: Callable[[], None]) -> Outcome:
+    """Purge a queue of the attacker's own that has hundreds of thousands of messages."""
+    queue = target.queue("purge")
+    api_key = target.api_key("purge", Grant(right="produce", queues=queue), Grant(right="admin", queues=queue))
+    body = msgspec.msgpack.encode({"queue": queue, "messages": [{}] * BATCH_MAX})
+    for _ in range(_FLOOD // BATCH_MAX):
+        target.post("queue/enqueue", body, api_key=api_key, content_type=MSGPACK)
+    begin()
+    target.post("queues/purge", {"queue": queue}, api_key=api_key)
+    left = target.admin.queue(queue).waiting
+    return Outcome(1, 0, f"{left} messages were left" if left else "")
+
+
 ATTACKS: Final = (
     Attack("forged-key", "C2", "messages under another tenant's key", forged_key, needs_keys=True),
     Attack("flood", "M9", "hundreds of thousands of messages", flood),
+    Attack("purge", "audit", "purge of hundreds of thousands of messages", purge),
     Attack("shared-throttle", "H4", "all tokens of a shared throttle", shared_throttle),
     Attack("dedup-id", "H5", "another tenant's dedup id", squatted_dedup_id),
     Attack("fan-out-name", "audit", "another tenant's name of a fan-out", squatted_fan_out, needs_keys=True),
