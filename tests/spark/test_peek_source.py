@@ -103,7 +103,7 @@ def test_nothing_to_see_is_an_empty_frame(
     """An empty queue has no rows, and a queue that is not there is an error."""
     assert client.queue("orders").waiting == 0
     assert look(spark, server, "peek").collect() == []
-    with pytest.raises(PySparkException, match="no queue 'ordres'"):
+    with pytest.raises(PySparkException, match="Queue 'ordres' does not exist"):
         look(spark, server, "peek", queue="ordres").collect()
     with pytest.raises(AnalysisException, match="Option queue is missing"):
         spark.read.format("fairlane").options(kind="peek", server=address(server)).load()

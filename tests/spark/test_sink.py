@@ -166,10 +166,10 @@ def test_a_full_queue_slows_the_task(spark: SparkSession, server: ServerProcess,
     [
         ("'x' as payload, 1 as prioritty", "column 'prioritty'.*Did you mean priority"),
         ("'x' as payload, 'x' as something", "column 'something'.*Known columns: payload"),
-        ("1 as payload", "payload is binary or string, not int"),
+        ("1 as payload", "payload must be binary or string, not int"),
         ("'x' as body", "column 'body'"),
         ("'k' as fairness_key", "Column payload is missing"),
-        ("'x' as payload, array(1) as fairness_key", "fairness_key is string or array<string>, not array<int>"),
+        ("'x' as payload, array(1) as fairness_key", "fairness_key must be string or array<string>, not array<int>"),
         ("'x' as payload, 1 as delay_ms, 2 as due_ms", "exclude each other"),
         ("'x' as payload, 'd' as dedup_id", "column 'dedup_id'"),
     ],
@@ -188,7 +188,7 @@ def test_what_a_sink_can_not_do_is_refused(spark: SparkSession, server: ServerPr
     writer = frame.write.format("fairlane").options(server=address(server), queue="orders")
     with pytest.raises(AnalysisException, match="mode append"):
         writer.mode("overwrite").save()
-    with pytest.raises(PySparkException, match="no queue 'none'"):
+    with pytest.raises(PySparkException, match="Queue 'none' does not exist"):
         frame.write.format("fairlane").options(server=address(server), queue="none").mode("append").save()
     with pytest.raises(AnalysisException, match="needs the option sink"):
         write(frame, server, batch=3)

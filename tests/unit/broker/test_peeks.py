@@ -197,5 +197,5 @@ def test_a_caller_that_has_gone_is_not_searched_for() -> None:
 
 def test_a_cursor_that_is_no_id_is_refused() -> None:
     broker, _ = filled(None, 100)
-    with pytest.raises(InvalidArgument, match="after is the id of a message"):
+    with pytest.raises(InvalidArgument, match="after must be the id of a message"):
         broker.peek("q", after="nonsense!")
