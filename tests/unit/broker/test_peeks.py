@@ -152,7 +152,7 @@ def waiting(broker: SteppedBroker, count: int) -> Iterator[Pending[MessageList]]
 def test_a_list_ends_with_its_queue_or_its_broker() -> None:
     """Its caller gets the error that any request would."""
     broker, ids = filled(None)
-    *_, last = [broker.start(Peek(queue="q", wanted=NONE)) for _ in range(10)]  # a large queue is deleted in parts
+    *_, last = [broker.start(Peek(queue="q", wanted=NONE)) for _ in range(16)]  # a large queue is deleted in parts
     broker.cycle()
     broker.delete_queue("q")
     with pytest.raises(QueueNotFound):
