@@ -214,8 +214,8 @@ class QuickSocket(WebSocketsSansIOProtocol):
         if self._is_dismissed:
             return
         if len(self.frames) < PARTS_MAX:
-            if not self._parts_bytes:
-                self._parts_bytes = sum(map(len, self.frames))
+            if len(self.frames) == 1:  # the part that the message began with
+                self._parts_bytes = len(self.frames[0])
             self._parts_bytes += len(event.data)
             super().handle_cont(event)
         else:
