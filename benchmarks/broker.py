@@ -270,12 +270,12 @@ def compare_hooks(report: Report, options: Options) -> None:
     ]
     key_said, declared, all_said, hooked = (1e6 / rate for rate in best(works, options.repeats))
     rows = [
-        ["the producer says the key", f"{key_said:.2f}", ""],
+        ["the producer sets the key", f"{key_said:.2f}", ""],
         ["fairness_key_from = header:tenant", f"{declared:.2f}", f"{declared - key_said:.2f}"],
-        ["the producer says key, weight and 2 throttles", f"{all_said:.2f}", ""],
-        ["on_enqueue in Lua says the same", f"{hooked:.2f}", f"{hooked - all_said:.2f}"],
+        ["the producer sets key, weight and 2 throttles", f"{all_said:.2f}", ""],
+        ["on_enqueue in Lua sets the same", f"{hooked:.2f}", f"{hooked - all_said:.2f}"],
     ]
-    report.table(["who says it", "µs a message", "more than the producer"], rows)
+    report.table(["source of the terms", "µs a message", "more than the producer"], rows)
     report.goal("declared keys, as messages in 1 µs", measured=1 / max(declared - key_said, 1e-9), least=1)
     report.goal("Lua hook, as messages in 5 µs", measured=5 / max(hooked - all_said, 1e-9), least=1)
 
