@@ -23,6 +23,8 @@ _LARGE = (
     1_393_914_848,
     386_778_314,
     1_681_060_268,
+    936_528_850,
+    330_653_726,
 )
 KNOWN = frozenset((*_SMALL, *_LARGE))
 """All seeds of this file, so that others need not run them again."""
@@ -204,3 +206,13 @@ def test_seed_1681060268_a_tick_that_outlives_those_before_it() -> None:
 def test_seed_314_what_a_dead_letter_forwards() -> None:
     """The auditor took what a dead letter forwards for new members of the fan-out that the message had failed."""
     assert holds(314)
+
+
+def test_seed_936528850_a_fan_out_that_ends_after_its_repeat() -> None:
+    """The auditor judged the repeat of a fan-out after the whole commit, in which the fan-out then ended."""
+    assert holds(936_528_850)
+
+
+def test_seed_330653726_a_queue_that_is_deleted_after_the_repeat_of_its_fan_out() -> None:
+    """The auditor judged the repeat of a fan-out after the whole commit, which then deleted the queue."""
+    assert holds(330_653_726)

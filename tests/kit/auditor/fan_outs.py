@@ -108,6 +108,8 @@ def told_fanned_out(books: Books, request: FanOut, outcome: FannedOutIds, *, sin
     if outcome.is_repeat and numbered(outcome.id) in books.fan_outs:
         _check_name(books, request, books.fan_outs[numbered(outcome.id)], since)
         return
+    if outcome.is_repeat and books.is_new(request.queue):
+        return  # the same commit has deleted the queue, and with it what was known
     sent = [(queue, message) for queue, messages in request.messages.items() for message in messages]
     for message_id, (queue, message) in zip(
         [*outcome.ids, outcome.id], [*sent, (request.queue, request.then)], strict=True
@@ -120,7 +122,8 @@ def told_fanned_out(books: Books, request: FanOut, outcome: FannedOutIds, *, sin
 def _check_name(books: Books, request: FanOut, known: FanOutBook, since: int) -> None:
     """Check that a fan-out is known by this name, to the tenant of this continuation."""
     book = books.queues.get(request.queue)
-    if (known.queue, known.name[1]) != (request.queue, request.name) or not known.counts_at(books.at_ms):
+    has_counted = known.counts_at(books.at_ms) or known.ended_at >= books.commit_first  # it ended after the answer
+    if (known.queue, known.name[1]) != (request.queue, request.name) or not has_counted:
         violated(f"fan-out {request.name} of {request.queue} was answered with {known}")
     if book is None or max(book.set_at, book.made_at) >= since:
         return  # another policy may have told another tenant
